@@ -1,0 +1,6 @@
+"""Checkpoints: state dicts in files, read without running code and written whole or not at all."""
+
+from .errors import CheckpointError
+from .files import load, save
+
+__all__ = ["CheckpointError", "load", "save"]

@@ -1,0 +1,169 @@
+"""The non-tensor part of a checkpoint as JSON, with tensors referred to by name.
+
+========================  ==============================================================
+Python                    JSON
+========================  ==============================================================
+None, bool, str, int      the same
+float                     the same; ``{"float": "nan"}``, ``"inf"``, ``"-inf"``
+list                      ``[…]``
+tuple                     ``{"tuple": […]}``
+dict                      ``{"dict": [[key, value], …]}``; keys: None, bool, str, int, float
+OrderedDict               ``{"ordered": [[key, value], …]}``
+Tensor                    ``{"tensor": name}``
+NumPy array               ``{"array": name}``
+========================  ==============================================================
+"""
+
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..graph.errors import shown
+from ..tensor import Tensor
+from .errors import CheckpointError
+from .safetensors import CODES, MAX_DIGITS, parse_json, unreadable
+
+MAX_DEPTH = 100
+"""Lists, tuples and dicts inside one another; a structure that contains itself has no depth."""
+
+NOT_FINITE = ("nan", "inf", "-inf")
+WHERE = "structure"
+
+
+class Flattener:
+    """Turns an object into JSON; ``tensors`` then has what it holds, by unique names.
+
+    A tensor's name is the path of keys that leads to it, joined by dots, so that a flat state dict
+    keeps its names. Where two paths give one name, the later gets ``#2``, ``#3`` ….
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Any] = {}
+        self._repeats: dict[str, int] = {}
+
+    def flatten(self, obj: Any) -> str:
+        """The JSON text."""
+        # ASCII, so that texts with half a surrogate are written as the escapes they have to be.
+        return json.dumps(self._encode(obj, ()), allow_nan=False, separators=(",", ":"))
+
+    def _encode(self, obj: Any, path: tuple[Any, ...]) -> Any:
+        if obj is None or isinstance(obj, (bool, str)):
+            return str(obj) if isinstance(obj, str) else obj
+        if isinstance(obj, np.generic) and obj.dtype.kind in "biuf":
+            obj = obj.item()
+            if isinstance(obj, bool):
+                return obj
+        if isinstance(obj, int):
+            if obj.bit_length() > 3 * MAX_DIGITS:
+                raise _refused(path, f"an integer of up to {MAX_DIGITS} digits", obj.bit_length())
+            return int(obj)
+        if isinstance(obj, float):
+            return float(obj) if math.isfinite(obj) else {"float": repr(float(obj))}
+        if isinstance(obj, (Tensor, np.ndarray)):
+            if obj.dtype not in CODES:
+                raise _refused(path, "a dtype that safetensors has", obj.dtype)
+            kind = "tensor" if isinstance(obj, Tensor) else "array"
+            return {kind: self._name(obj, path)}
+        if isinstance(obj, (dict, list, tuple)):
+            if len(path) >= MAX_DEPTH:
+                found = "more, or an object inside itself"
+                raise _refused((), f"at most {MAX_DEPTH} levels", found)
+            if isinstance(obj, dict):
+                pairs = [[_key(k, path), self._encode(v, (*path, k))] for k, v in obj.items()]
+                return {"ordered" if isinstance(obj, OrderedDict) else "dict": pairs}
+            items = [self._encode(item, (*path, i)) for i, item in enumerate(obj)]
+            return items if isinstance(obj, list) else {"tuple": items}
+        if hasattr(obj, "state_dict"):
+            raise _refused(path, "data", f"{type(obj).__name__}", "save its state_dict()")
+        raise _refused(path, "a tensor, dict, list, tuple, number, text, bool or None", shown(obj))
+
+    def _name(self, tensor: Any, path: tuple[Any, ...]) -> str:
+        base = ".".join(map(str, path)) if path else "tensor"
+        base = "".join("_" if unreadable(c) else c for c in base)
+        name = base
+        while name in self.tensors or name == "__metadata__":
+            self._repeats[base] = self._repeats.get(base, 1) + 1
+            name = f"{base}#{self._repeats[base]}"
+        self.tensors[name] = tensor
+        return name
+
+
+def _shown_path(path: tuple[Any, ...]) -> str:
+    return "obj" + "".join(f"[{part!r:.80}]" for part in path)
+
+
+def _refused(
+    path: tuple[Any, ...], what: str, value: Any, way_out: str = "convert or leave it out"
+) -> TypeError:
+    return TypeError(f"save: expected {what} for {_shown_path(path)}, got {value}; {way_out}")
+
+
+def _key(key: Any, path: tuple[Any, ...]) -> Any:
+    if isinstance(key, np.generic) and key.dtype.kind in "biuf":
+        key = key.item()
+    if key is None or isinstance(key, (bool, str, int)):
+        return str(key) if isinstance(key, str) else key
+    if isinstance(key, float) and math.isfinite(key):
+        return float(key)
+    raise _refused(path, "keys that are text, numbers, bools or None", shown(key))
+
+
+def unflatten(text: str, tensors: dict[str, Callable[[str], Any]], path: str) -> Any:
+    """The object that ``flatten`` gave the text for.
+
+    Args:
+        text: the JSON text.
+        tensors: for each tensor of the file a function that takes its kind, ``tensor`` or
+            ``array``, and gives it. Each is called once.
+        path: of the file, for errors.
+
+    Raises:
+        CheckpointError: the text is no such structure, or does not fit the tensors.
+    """
+    left = dict(tensors)
+
+    def fail(reason: str) -> CheckpointError:
+        return CheckpointError(path, WHERE, reason)
+
+    def decode(node: Any, depth: int) -> Any:
+        if node is None or isinstance(node, (bool, str, int, float)):
+            return node
+        if depth > MAX_DEPTH:
+            raise fail(f"more than {MAX_DEPTH} levels")
+        if isinstance(node, list):
+            return [decode(item, depth + 1) for item in node]
+        if len(node) != 1:
+            raise fail(f"an object of {len(node)} names where one was expected")
+        ((kind, value),) = node.items()
+        if kind in ("tensor", "array"):
+            if not isinstance(value, str) or value not in left:
+                raise fail(f"{value!r:.100} is no tensor of the file, or stands here twice")
+            return left.pop(value)(kind)
+        if kind == "float" and value in NOT_FINITE:
+            return float(value)
+        if kind in ("tuple", "dict", "ordered") and isinstance(value, list):
+            if kind == "tuple":
+                return tuple(decode(item, depth + 1) for item in value)
+            return decode_pairs(value, depth, OrderedDict() if kind == "ordered" else {})
+        raise fail(f"unknown kind {kind!r:.100}")
+
+    def decode_pairs(pairs: list[Any], depth: int, result: dict[Any, Any]) -> dict[Any, Any]:
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise fail("a dict's item that is no pair")
+            key, value = pair
+            if isinstance(key, (list, dict)):
+                raise fail("a key that is neither text nor number")
+            if key in result:
+                raise fail(f"the key {key!r:.100} twice")
+            result[key] = decode(value, depth + 1)
+        return result
+
+    result = decode(parse_json(text, path, WHERE), 0)
+    if left:
+        raise fail(f"the file has the tensor {next(iter(left))!r:.200}, the structure does not")
+    return result

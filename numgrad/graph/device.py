@@ -1,0 +1,36 @@
+"""Devices: where a value's buffer lies."""
+
+
+class device:
+    """``device("cpu")``, ``device("cuda:1")``; equal to the text it is made of."""
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, spec: "str | device") -> None:
+        if isinstance(spec, device):
+            self.type, self.index = spec.type, spec.index
+            return
+        kind, _, index = str(spec).partition(":")
+        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+            raise ValueError(
+                f"device: expected 'cpu' or 'cuda[:N]' for spec, got {spec!r}; use 'cpu'"
+            )
+        self.type, self.index = kind, int(index) if index else None
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"device({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, (str, device)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return device, (str(self),)
+
+
+CPU = device("cpu")

@@ -1,0 +1,1 @@
+"""CPU kernels: Numba functions called by address (see ``numgrad.kernels.native``)."""

@@ -1,0 +1,446 @@
+"""Matrix products on the CPU: ``out[b] = x[b] @ y[b] (+ bias) (+ out[b])``, any strides.
+
+Floats follow Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008), in
+the form of BLIS: blocks of ``y`` (KC × NC) are packed into panels of NR columns, blocks of ``x``
+(MC × KC) into panels of MR rows, and a micro-kernel keeps an MR × NR tile of ``out`` in registers.
+Transposed operands differ in packing only.
+
+Which order an element's products are added in depends on m, n, k and the strides of the operands
+alone, never on the items a worker is given: the result has the same bits for any number of workers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from ..native import load_i64, stack, store_i64
+from ..store import Handwritten, kernel
+from . import vector as v
+from .tile import (
+    DIRECT_ROWS,
+    KC,
+    MC,
+    MR,
+    NC,
+    TILE_BYTES,
+    VECTORS,
+    finish,
+    pack,
+    tile_direct,
+    tile_narrow,
+    tile_packed,
+)
+from .vector import INSTRUCTION_SET, subroutine
+
+
+class Slots(NamedTuple):
+    """The int64 slots of a product, in order. Strides count elements and may be 0 or negative."""
+
+    m: int
+    n: int
+    k: int
+    x: int
+    x_row: int
+    x_column: int
+    y: int
+    y_row: int
+    y_column: int
+    out: int
+    out_row: int
+    out_column: int
+    batch: int
+    x_batch: int
+    y_batch: int
+    out_batch: int
+    bias: int
+    """Address of n elements added to every row, or 0."""
+    beta: int
+    """1: add to what ``out`` holds; 0: overwrite it, whatever it holds."""
+    workspace: int
+    workspace_bytes: int
+    """Bytes of workspace for each worker, as :func:`plan` says; worker w owns the w-th part."""
+    items: int
+    """The number of items :func:`plan` says."""
+
+
+# Columns of a row vector times a matrix that are summed in L1 at a time.
+CHUNK = 512
+CHUNK_BYTES = 8 * CHUNK
+ITEM = 16
+"""Rows or columns in one item."""
+STACK_BYTES = 16384
+"""Workspace up to this size is on the kernel's own stack."""
+
+
+def _round_up(value, multiple):
+    return (value + multiple - 1) // multiple * multiple
+
+
+def plan(m: int, n: int, k: int, batch: int, itemsize: int) -> tuple[int, int]:
+    """How a float product is split: ``(items, workspace bytes for each worker)``.
+
+    An item is a strip of at most 16 rows or columns of the longer side of one matrix of the batch,
+    or the whole matrix where the batch is large. Give every worker one contiguous range of items:
+    what a strip needs of the other operand is packed once a range.
+    """
+    if not m * n * batch:
+        return 0, 0
+    items = batch if batch >= 64 else batch * -(-max(m, n) // ITEM)
+    nr = VECTORS * v.lanes_of(itemsize)
+    depth = _round_up(min(k, KC), 16)
+    if min(m, n) == 1:
+        elements = k
+    else:
+        elements = max(_block_elements(m, n, depth, nr), _block_elements(n, m, depth, nr))
+    size = _round_up(elements * itemsize, 64) + 64
+    return items, 0 if size <= STACK_BYTES else size
+
+
+def _block_elements(m, n, depth, nr):
+    columns = nr if m <= MC else _round_up(min(n, NC), nr)
+    return depth * (_round_up(min(m, MC), MR) + columns) + 2 * 16
+
+
+# ------------------------------------------------------------------------------------- blocks
+
+
+@subroutine
+def _gemm_block(
+    t, k, i0, i1, j0, j1, x, x0, x_row, x_column, y, y0, y_row, y_column,
+    out, o0, out_row, out_column, bias, bias_row, bias_column, beta, workspace,
+):  # fmt: skip
+    """Rows [i0, i1) and columns [j0, j1) of one product."""
+    size = v.lanes(t)
+    nr = VECTORS * size
+    tile = stack(TILE_BYTES)
+    bytes_ = v.itemsize(t)
+    depths = v.greatest(1, (k + KC - 1) // KC)
+    depth = ((k + depths - 1) // depths + 15) // 16 * 16
+    direct_x = x_column == 1 and j1 - j0 <= 2 * nr
+    direct_y = y_column == 1 and i1 - i0 <= MR
+    single = i1 - i0 <= MC
+    panels_y = workspace + (depth * ((v.least(i1 - i0, MC) + MR - 1) // MR * MR) + 16) * bytes_
+    panels_y = (panels_y + 63) // 64 * 64
+    for jc in range(j0, j1, NC):
+        je = v.least(jc + NC, j1)
+        for p0 in range(0, v.greatest(k, 1), v.greatest(depth, 1)):
+            kc = v.least(depth, k - p0)
+            add_out = beta or p0 > 0
+            now_bias = bias if p0 + depth >= k else 0
+            for ic in range(i0, i1, MC):
+                ie = v.least(ic + MC, i1)
+                if not direct_x:
+                    for i in range(ic, ie, MR):
+                        pack(
+                            t, x, x0 + i * x_row + p0 * x_column, x_row, x_column,
+                            v.least(MR, ie - i), kc, MR, workspace, (i - ic) * kc,
+                        )  # fmt: skip
+                for j in range(jc, je, nr):
+                    columns = v.least(nr, je - j)
+                    if direct_y and columns == nr:
+                        b, b_at, b_row = y, y0 + p0 * y_row + j, y_row
+                    else:
+                        b, b_at, b_row = panels_y, 0 if single else (j - jc) * kc, nr
+                        if ic == i0:
+                            pack(
+                                t, y, y0 + p0 * y_row + j * y_column, y_column, y_row,
+                                columns, kc, nr, panels_y, b_at,
+                            )  # fmt: skip
+                    for i in range(ic, ie, MR):
+                        stop = v.least(i + MR, ie)
+                        panel = (i - ic) * kc
+                        r = i
+                        while r < stop:
+                            rows = stop - r
+                            if direct_x:
+                                a, a_at = x, x0 + r * x_row + p0 * x_column
+                                along, step = x_row, x_column
+                            else:
+                                a, a_at, along, step = workspace, panel + r - i, 1, MR
+                            out_at = o0 + r * out_row + j * out_column
+                            if add_out:  # its lines arrive while the sums are made
+                                for q in range(rows):
+                                    v.prefetch(t, out, out_at + q * out_row)
+                                    v.prefetch(t, out, out_at + q * out_row + nr - 1)
+                            if columns <= size:
+                                rows = v.least(rows, DIRECT_ROWS)
+                                tile_narrow(t, a, a_at, along, step, rows, b, b_at, b_row, kc, tile)
+                            elif direct_x or rows <= DIRECT_ROWS:
+                                rows = v.least(rows, DIRECT_ROWS)
+                                tile_direct(t, a, a_at, along, step, rows, b, b_at, b_row, kc, tile)
+                            else:
+                                tile_packed(t, a, a_at, along, step, rows, b, b_at, b_row, kc, tile)
+                            finish(
+                                t, tile, nr, rows, columns, out,
+                                out_at, out_row, out_column,
+                                add_out, now_bias, r * bias_row + j * bias_column,
+                                bias_row, bias_column,
+                            )  # fmt: skip
+                            r += rows
+
+
+@subroutine
+def _row_times_rows(t, k, j0, count, x, x0, x_step, y, y0, y_row, sums):
+    """``sums[j] = sum(x[p] * y[p, j0 + j])``, rows of y contiguous: add rows, four a pass."""
+    size = v.lanes(t)
+    zero = v.splat(t)
+    for c in range(0, count, size):
+        v.store(sums, c, zero)
+    whole = count & -size
+    four = k & -4
+    for p in range(0, four, 4):
+        xp = x0 + p * x_step
+        f0 = v.splat(v.get(t, x, xp))
+        f1 = v.splat(v.get(t, x, xp + x_step))
+        f2 = v.splat(v.get(t, x, xp + 2 * x_step))
+        f3 = v.splat(v.get(t, x, xp + 3 * x_step))
+        r0 = y0 + p * y_row + j0
+        r1, r2, r3 = r0 + y_row, r0 + 2 * y_row, r0 + 3 * y_row
+        for c in range(0, whole, size):
+            s = v.load(t, sums, c)
+            s = v.multiply_add(f0, v.load(t, y, r0 + c), s)
+            s = v.multiply_add(f1, v.load(t, y, r1 + c), s)
+            s = v.multiply_add(f2, v.load(t, y, r2 + c), s)
+            s = v.multiply_add(f3, v.load(t, y, r3 + c), s)
+            v.store(sums, c, s)
+    # What is left, in the same order of p: the last rows of the whole vectors, then all rows of the
+    # columns that fill no vector.
+    for c in range(0, count, size):
+        s = v.load(t, sums, c)
+        for p in range(four if c < whole else 0, k):
+            value = v.load_some(t, y, y0 + p * y_row + j0 + c, count - c)
+            s = v.multiply_add(v.splat(v.get(t, x, x0 + p * x_step)), value, s)
+        v.store(sums, c, s)
+
+
+@subroutine
+def _row_times_columns(t, k, j0, count, x, x0, y, y0, y_column, sums):
+    """The same where columns of y, and x, are contiguous: dot products, four columns at a time."""
+    whole = k & -v.lanes(t)
+    size = v.lanes(t)
+    last = count - 1
+    for j in range(0, count, 4):
+        c0 = y0 + (j0 + j) * y_column
+        c1 = y0 + (j0 + v.least(j + 1, last)) * y_column
+        c2 = y0 + (j0 + v.least(j + 2, last)) * y_column
+        c3 = y0 + (j0 + v.least(j + 3, last)) * y_column
+        a0 = v.splat(t)
+        a1, a2, a3 = a0, a0, a0
+        for p in range(0, whole, size):
+            f = v.load(t, x, x0 + p)
+            a0 = v.multiply_add(f, v.load(t, y, c0 + p), a0)
+            a1 = v.multiply_add(f, v.load(t, y, c1 + p), a1)
+            a2 = v.multiply_add(f, v.load(t, y, c2 + p), a2)
+            a3 = v.multiply_add(f, v.load(t, y, c3 + p), a3)
+        if whole < k:
+            rest = k - whole
+            f = v.load_some(t, x, x0 + whole, rest)
+            a0 = v.multiply_add(f, v.load_some(t, y, c0 + whole, rest), a0)
+            a1 = v.multiply_add(f, v.load_some(t, y, c1 + whole, rest), a1)
+            a2 = v.multiply_add(f, v.load_some(t, y, c2 + whole, rest), a2)
+            a3 = v.multiply_add(f, v.load_some(t, y, c3 + whole, rest), a3)
+        # Beyond ``count`` these write into the slack at the end of the chunk.
+        v.put(sums, j, v.total(a0))
+        v.put(sums, j + 1, v.total(a1))
+        v.put(sums, j + 2, v.total(a2))
+        v.put(sums, j + 3, v.total(a3))
+
+
+@subroutine
+def _row(
+    t, k, i0, i1, j0, j1, x, x0, x_row, x_step, y, y0, y_row, y_column,
+    out, o0, out_row, out_column, bias, bias_row, bias_column, beta, workspace,
+):  # fmt: skip
+    """Columns [j0, j1) of a row vector times a matrix: bound by reading ``y``, done once."""
+    sums = stack(CHUNK_BYTES)
+    columns = y_row == 1 and y_column != 1
+    if columns and x_step != 1:
+        for p in range(k):
+            v.put(workspace, p, v.get(t, x, x0 + p * x_step))
+        x, x0 = workspace, 0
+    for c in range(j0, j1, CHUNK):
+        count = v.least(CHUNK, j1 - c)
+        if columns:
+            _row_times_columns(t, k, c, count, x, x0, y, y0, y_column, sums)
+        elif y_column == 1:
+            _row_times_rows(t, k, c, count, x, x0, x_step, y, y0, y_row, sums)
+        else:
+            for j in range(count):
+                s = t
+                for p in range(k):
+                    at = y0 + p * y_row + (c + j) * y_column
+                    s += v.get(t, x, x0 + p * x_step) * v.get(t, y, at)
+                v.put(sums, j, s)
+        finish(
+            t, sums, CHUNK, 1, count, out, o0 + c * out_column, 0, out_column,
+            beta, bias, c * bias_column, 0, bias_column,
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ integers
+
+
+@subroutine
+def _integer_block(
+    t, k, i0, i1, j0, j1, x, x0, x_row, x_column, y, y0, y_row, y_column,
+    out, o0, out_row, out_column, bias, bias_row, bias_column, beta, workspace,
+):  # fmt: skip
+    """Rows [i0, i1) and columns [j0, j1) of one product of integers.
+
+    Sums are of int64 for every element type: cut to fewer bits they are what they would have been.
+    """
+    sums = stack(CHUNK_BYTES)
+    for i in range(i0, i1):
+        for c in range(j0, j1, CHUNK):
+            count = v.least(CHUNK, j1 - c)
+            for j in range(count):
+                store_i64(sums, j, 0)
+            for p in range(k):
+                factor = v.get_integer(t, x, x0 + i * x_row + p * x_column)
+                at = y0 + p * y_row + c * y_column
+                if y_column == 1:
+                    for j in range(count):
+                        value = v.get_integer(t, y, at + j)
+                        store_i64(sums, j, load_i64(sums, j) + factor * value)
+                else:
+                    for j in range(count):
+                        value = v.get_integer(t, y, at + j * y_column)
+                        store_i64(sums, j, load_i64(sums, j) + factor * value)
+            for j in range(count):
+                value = load_i64(sums, j)
+                place = o0 + i * out_row + (c + j) * out_column
+                if bias:
+                    value += v.get_integer(t, bias, i * bias_row + (c + j) * bias_column)
+                if beta:
+                    value += v.get_integer(t, out, place)
+                v.put_integer(t, out, place, value)
+
+
+# ------------------------------------------------------------------------------------- kernels
+
+
+def _driver(row, block):
+    """The body of a kernel: read the slots, find the strips of the items, do them."""
+
+    @njit(inline="always")
+    def run(t, args, lo, hi, worker):
+        m, n, k = load_i64(args, 0), load_i64(args, 1), load_i64(args, 2)
+        x, x_row, x_column = load_i64(args, 3), load_i64(args, 4), load_i64(args, 5)
+        y, y_row, y_column = load_i64(args, 6), load_i64(args, 7), load_i64(args, 8)
+        out, out_row, out_column = load_i64(args, 9), load_i64(args, 10), load_i64(args, 11)
+        batch = load_i64(args, 12)
+        x_batch, y_batch, out_batch = load_i64(args, 13), load_i64(args, 14), load_i64(args, 15)
+        bias, beta = load_i64(args, 16), load_i64(args, 17)
+        workspace_bytes = load_i64(args, 19)
+        workspace = stack(STACK_BYTES)
+        if workspace_bytes:
+            workspace = load_i64(args, 18) + worker * workspace_bytes
+        items = load_i64(args, 20) // batch
+        bias_row, bias_column = 0, 1
+        if m > 1 and (n == 1 or (out_row == 1 and out_column != 1)):
+            m, n = n, m
+            x, y = y, x
+            x_batch, y_batch = y_batch, x_batch
+            x_row, x_column, y_row, y_column = y_column, y_row, x_column, x_row
+            out_row, out_column = out_column, out_row
+            bias_row, bias_column = 1, 0
+        side = v.greatest(m, n)
+        while lo < hi:
+            b = lo // items
+            stop = v.least(hi, (b + 1) * items)
+            first, last = 0, side
+            if items > 1:
+                first, last = (lo - b * items) * ITEM, v.least((stop - b * items) * ITEM, side)
+            i0, i1, j0, j1 = 0, m, 0, n
+            if m >= n:
+                i0, i1 = first, last
+            else:
+                j0, j1 = first, last
+            if m == 1:
+                row(
+                    t, k, i0, i1, j0, j1, x, b * x_batch, x_row, x_column,
+                    y, b * y_batch, y_row, y_column, out, b * out_batch, out_row, out_column,
+                    bias, bias_row, bias_column, beta, workspace,
+                )  # fmt: skip
+            else:
+                block(
+                    t, k, i0, i1, j0, j1, x, b * x_batch, x_row, x_column,
+                    y, b * y_batch, y_row, y_column, out, b * out_batch, out_row, out_column,
+                    bias, bias_row, bias_column, beta, workspace,
+                )  # fmt: skip
+            lo = stop
+
+    return run
+
+
+_floats = _driver(_row, _gemm_block)
+_integers = _driver(_integer_block, _integer_block)
+
+
+def _for_this_cpu(function) -> Handwritten:
+    """Declare a kernel under a name of its own for each instruction set: they are cached apart."""
+    function.__name__ = f"{function.__name__}_{INSTRUCTION_SET}"
+    function.__qualname__ = function.__name__
+    return kernel()(function)
+
+
+@_for_this_cpu
+def gemm_float32(args, lo, hi, worker):
+    """``out[b, i, j] = sum_p x[b, i, p] * y[b, p, j] (+ bias[j]) (+ out[b, i, j])``, float32.
+
+    Args: the address of the int64 :class:`Slots`. Items, and the bytes of workspace a worker needs,
+    are those of :func:`plan`; any split of [0, items) into ranges gives the same bits.
+
+    Strides: any, for each of x, y and out: 0, negative, of the batch too. Fastest where one of the
+    two strides of each operand is 1. No element of out may be reached twice.
+
+    Not checked: addresses, shapes, that out overlaps neither x, y nor bias, that the workspace is
+    there and no other worker's. k may be 0; where m, n or the batch is 0 there are no items.
+
+    Reads the strip's rows or columns of one operand once (of x, once for every 2048 of n), the
+    other operand once a range, and out with beta 1 or where k > 256. Writes out once for every 256
+    of k.
+
+    Rounding: products are added in order of p, by FMA where there is one, in partial sums of up to
+    256; where m or n is 1, all in order, or each lane of a vector for itself. The error is within
+    that of any order: ``(k + 2) · eps/2 · (|x| @ |y| + |bias| + |out|)``.
+    """
+    _floats(np.float32(0), args, lo, hi, worker)
+
+
+@_for_this_cpu
+def gemm_float64(args, lo, hi, worker):
+    """As :func:`gemm_float32`, in float64."""
+    _floats(np.float64(0), args, lo, hi, worker)
+
+
+@kernel()
+def matmul_int32(args, lo, hi, worker):
+    """``out[b] = x[b] @ y[b] (+ bias) (+ out[b])`` modulo 2³², int32.
+
+    Slots, items and what is not checked are as for :func:`gemm_float32`; there is no workspace.
+    """
+    _integers(np.int32(0), args, lo, hi, worker)
+
+
+@kernel()
+def matmul_int64(args, lo, hi, worker):
+    """As :func:`matmul_int32`, modulo 2⁶⁴."""
+    _integers(np.int64(0), args, lo, hi, worker)
+
+
+@kernel()
+def matmul_uint8(args, lo, hi, worker):
+    """As :func:`matmul_int32`, modulo 2⁸."""
+    _integers(np.uint8(0), args, lo, hi, worker)
+
+
+KERNELS = {
+    "float32": gemm_float32,
+    "float64": gemm_float64,
+    "int32": matmul_int32,
+    "int64": matmul_int64,
+    "uint8": matmul_uint8,
+}
+"""The kernel of each element type."""

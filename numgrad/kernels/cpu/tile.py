@@ -1,0 +1,212 @@
+"""Pieces of blocked products: micro-kernels on packed panels, packing, and the epilogue.
+
+After Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008), in the form
+of BLIS. A *tile* is MR rows × NR columns of the result; a *panel* is what a tile reads of one
+operand, packed ``[k][MR]`` or ``[k][NR]``. NR is ``VECTORS`` vectors of the element. The witness
+``t`` is that of ``numgrad.kernels.cpu.vector``.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from . import vector as v
+from .vector import INSTRUCTION_SET, subroutine
+
+# Rows × vectors of the tile held in registers, and rows of the tile that reads x unpacked. AVX-512
+# has 32 registers: 28 sums, two vectors of y, one broadcast. The others have 16: 12 or 8 sums. The
+# unpacked tile needs a general register a row, and eight sums to hide the latency of an FMA.
+MR, DIRECT_ROWS = {"avx512": (14, 8), "avx2": (6, 4), "plain": (4, 4)}[INSTRUCTION_SET]
+VECTORS = 2
+VECTOR_BYTES = v.BYTES[INSTRUCTION_SET]
+TILE_BYTES = MR * VECTORS * VECTOR_BYTES
+# A panel of y, KC × NR, stays in L1 or streams from L2; a block of x, MC × KC, stays in L2; a block
+# of y, KC × NC, in L3.
+KC, NC = 256, 2048
+MC = 16 * MR
+
+
+# ------------------------------------------------------------------------------ micro-kernels
+
+
+def _tile_function(module, element, rows, vectors, packed):
+    """``c[i, j] = sum(a[i, p] * b[p, j] for p in range(k))``, the sums in registers.
+
+    A function of its own, so that registers are allotted for this loop alone.
+    """
+    name = f"numgrad_tile_{rows}x{vectors}_{element}_{'packed' if packed else 'direct'}"
+    if name in module.globals:
+        return module.globals[name]
+    e, type_ = v.element_type(element), v.vector_type(element)
+    size, lanes = element.bitwidth // 8, type_.count
+    at = e.as_pointer()
+    signature = ir.FunctionType(ir.VoidType(), [at, v.I64, v.I64, v.I64, at, v.I64, v.I64, at])
+    function = ir.Function(module, signature, name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    a0, along, step, valid, b0, b_row, k, c = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    loop, done = function.append_basic_block("loop"), function.append_basic_block("done")
+    if packed:
+        offsets, step = [v.i64(i) for i in range(rows)], v.i64(rows)
+    else:
+        # Rows that do not exist are read as the last one that does: their sums are not used.
+        last = builder.sub(valid, v.i64(1))
+        offsets = [
+            builder.mul(
+                builder.select(builder.icmp_signed("<", v.i64(i), last), v.i64(i), last), along
+            )
+            for i in range(rows)
+        ]
+    zero = v.zero_vector(type_)
+    entry = builder.block
+    builder.cbranch(builder.icmp_signed(">", k, v.i64(0)), loop, done)
+
+    builder.position_at_end(loop)
+    p, a, b = builder.phi(v.I64), builder.phi(at), builder.phi(at)
+    sums = [[builder.phi(type_) for _ in range(vectors)] for _ in range(rows)]
+    y = [
+        v.load_vector(builder, builder.gep(b, [v.i64(j * lanes)]), type_, size)
+        for j in range(vectors)
+    ]
+    added = []
+    for i in range(rows):
+        x = v.splat_value(builder, builder.load(builder.gep(a, [offsets[i]])), type_)
+        added.append([v.multiply_add_value(builder, x, y[j], sums[i][j]) for j in range(vectors)])
+    following = builder.add(p, v.i64(1))
+    for phi, start, update in (
+        (p, v.i64(0), following),
+        (a, a0, builder.gep(a, [step])),
+        (b, b0, builder.gep(b, [b_row])),
+        *((sums[i][j], zero, added[i][j]) for i in range(rows) for j in range(vectors)),
+    ):
+        phi.add_incoming(start, entry)
+        phi.add_incoming(update, loop)
+    builder.cbranch(builder.icmp_signed("<", following, k), loop, done)
+
+    builder.position_at_end(done)
+    for i in range(rows):
+        for j in range(vectors):
+            result = builder.phi(type_)
+            result.add_incoming(zero, entry)
+            result.add_incoming(added[i][j], loop)
+            sums[i][j] = result
+    for i in range(rows):
+        for j in range(vectors):
+            place = builder.gep(c, [v.i64((i * VECTORS + j) * lanes)])
+            v.store_vector(builder, sums[i][j], place, VECTOR_BYTES)
+    builder.ret_void()
+    return function
+
+
+def _tile(rows, vectors, packed):
+    @intrinsic
+    def tile(typingctx, t, a, a_at, along, step, valid, b, b_at, b_row, k, c):
+        def codegen(context, builder, signature, args):
+            _, a_, a_at_, along_, step_, valid_, b_, b_at_, b_row_, k_, c_ = args
+            e = v.element_type(t)
+            function = _tile_function(builder.module, t, rows, vectors, packed)
+            first_a = builder.gep(v.pointer(builder, a_, e), [a_at_])
+            first_b = builder.gep(v.pointer(builder, b_, e), [b_at_])
+            builder.call(
+                function,
+                [first_a, along_, step_, valid_, first_b, b_row_, k_, v.pointer(builder, c_, e)],
+            )
+            return context.get_dummy_value()
+
+        return types.void(t, *[types.int64] * 10), codegen
+
+    return tile
+
+
+tile_packed = _tile(MR, VECTORS, packed=True)
+tile_direct = _tile(DIRECT_ROWS, VECTORS, packed=False)
+tile_narrow = _tile(DIRECT_ROWS, 1, packed=False)
+
+
+# ------------------------------------------------------------------------------------ packing
+
+
+@subroutine
+def pack(t, source, start, along, step, count, k, width, target, at):
+    """Pack a panel: ``target[at + p * width + w] = source[start + w * along + p * step]``.
+
+    For w < ``count`` <= ``width`` and p < ``k``; what lies in the other lanes of the panel is not
+    defined. Writes up to one vector past the panel.
+    """
+    size = v.lanes(t)
+    if along == 1:
+        if count == 2 * size and width == count:
+            for p in range(k):
+                s, d = start + p * step, at + p * width
+                v.store(target, d, v.load(t, source, s))
+                v.store(target, d + size, v.load(t, source, s + size))
+        else:
+            for p in range(k):
+                for w in range(0, count, size):
+                    value = v.load_some(t, source, start + p * step + w, count - w)
+                    v.store(target, at + p * width + w, value)
+    elif step == 1:
+        whole = k & -size
+        groups = (count + size - 1) // size
+        # From the last group on: a vector that sticks out of its row spoils the start of the next.
+        for group in range(groups - 1, -1, -1):
+            w = group * size
+            valid = v.least(size, count - w)
+            for p in range(0, whole, size):
+                v.transpose(
+                    t,
+                    source,
+                    start + w * along + p,
+                    along,
+                    valid,
+                    target,
+                    at + p * width + w,
+                    width,
+                )
+        for p in range(whole, k):
+            for w in range(count):
+                v.put(target, at + p * width + w, v.get(t, source, start + w * along + p))
+    else:
+        for p in range(k):
+            for w in range(count):
+                v.put(target, at + p * width + w, v.get(t, source, start + w * along + p * step))
+
+
+# ----------------------------------------------------------------------------------- epilogue
+
+
+@subroutine
+def finish(
+    t, tile, width, rows, columns, out, at, out_row, out_column, add_out,
+    bias, bias_at, bias_row, bias_column,
+):  # fmt: skip
+    """Write a tile of sums to ``out``: the one place where anything is done to a result.
+
+    ``out[r, c] (+)= tile[r, c] + bias[bias_at + r * bias_row + c * bias_column]``; ``bias`` is an
+    address or 0, of its two strides one is 0 and the other 1.
+    """
+    if out_column == 1:
+        size = v.lanes(t)
+        for r in range(rows):
+            for c in range(0, columns, size):
+                rest = columns - c
+                value = v.load(t, tile, r * width + c)
+                if bias:
+                    if bias_column:
+                        value = v.add(value, v.load_some(t, bias, bias_at + c, rest))
+                    else:
+                        value = v.add(value, v.splat(v.get(t, bias, bias_at + r)))
+                if add_out:
+                    value = v.add(v.load_some(t, out, at + r * out_row + c, rest), value)
+                v.store_some(out, at + r * out_row + c, value, rest)
+    else:
+        for r in range(rows):
+            for c in range(columns):
+                value = v.get(t, tile, r * width + c)
+                if bias:
+                    value += v.get(t, bias, bias_at + r * bias_row + c * bias_column)
+                place = at + r * out_row + c * out_column
+                if add_out:
+                    value = v.get(t, out, place) + value
+                v.put(out, place, value)

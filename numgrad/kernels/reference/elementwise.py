@@ -1,0 +1,65 @@
+"""NumPy twins of the elementwise entries that NumPy and SciPy have no function for."""
+
+import math
+
+import numpy as np
+
+
+def rsqrt(x):
+    return 1 / np.sqrt(x)
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def relu6(x):
+    return np.clip(x, 0, 6)
+
+
+def leaky_relu(x, negative_slope=0.01):
+    return np.where(x > 0, x, negative_slope * x)
+
+
+def elu(x, alpha=1.0):
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def softplus(x, beta=1.0, threshold=20.0):
+    return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)
+
+
+def silu(x):
+    return x * np.exp(-np.logaddexp(0, -x))
+
+
+def gelu(x):
+    return x * 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))
+
+
+def hardtanh(x, min_val=-1.0, max_val=1.0):
+    return np.clip(x, min_val, max_val)
+
+
+def guard(x, y):
+    return np.where((y == 0) & ~np.isfinite(x), 0, x)
+
+
+def assign(x, y):
+    return np.broadcast_to(y, np.broadcast_shapes(np.shape(x), np.shape(y)))
+
+
+def add_scaled(x, y, alpha=1):
+    return x + alpha * y
+
+
+def addcmul(x, y, z, value=1):
+    return x + value * (y * z)
+
+
+def addcdiv(x, y, z, value=1):
+    return x + value * (y / z)
+
+
+def lerp(x, y, weight):
+    return (1 - weight) * x + weight * y

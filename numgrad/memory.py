@@ -1,0 +1,126 @@
+"""The public face of the ledger: what memory numgrad holds, by category, and what a region needed."""
+
+import gc
+from typing import Any
+
+from .graph import node, storage
+from .graph.storage import CATEGORIES
+from .kernels import launch
+
+__all__ = ["empty_cache", "reset_peak", "stats", "track"]
+
+
+def stats(device: str = "cpu") -> dict[str, Any]:
+    """Bytes of a device's memory.
+
+    Returns:
+        ``live_bytes`` (tensors alive), ``reserved_bytes`` (of the pool, from the system),
+        ``peak_bytes`` and ``peak_by_category`` (at the instant of the peak) with ``peak_op``,
+        ``peak_reserved_bytes``, and ``by_category``: ``{name: {"live_bytes", "count"}}``.
+    """
+    if str(device) != "cpu":
+        raise RuntimeError(
+            f"memory.stats: expected 'cpu' for device, got {device!r}; numgrad has no CUDA kernels yet"
+        )
+    live, counts = storage.bytes_by_category(), storage.counts_by_category()
+    peak = storage.overall_peak()
+    return {
+        "live_bytes": storage.total_bytes(),
+        "reserved_bytes": storage.pool.reserved_bytes,
+        "peak_bytes": peak.total,
+        "peak_op": peak.op,
+        "peak_by_category": dict(zip(CATEGORIES, peak.by_category, strict=True)),
+        "peak_reserved_bytes": storage.pool.peak_reserved_bytes,
+        "by_category": {
+            name: {"live_bytes": live[i], "count": counts[i]} for i, name in enumerate(CATEGORIES)
+        },
+        "graphs": _reachable_graphs(),
+    }
+
+
+def _reachable_graphs() -> int:
+    """Nodes alive that no other node leads to: how many graphs somebody keeps."""
+    nodes = [obj for obj in gc.get_objects() if type(obj) is node.Node]
+    inner = {id(edge[0]) for n in nodes for edge in n.edges if edge is not None}
+    return sum(id(n) not in inner for n in nodes)
+
+
+def reset_peak() -> None:
+    """Let the peaks begin again at what is live now."""
+    storage.reset_peak()
+
+
+def empty_cache() -> None:
+    """Give memory that no tensor uses back to the system."""
+    storage.pool.empty_cache()
+
+
+class track:
+    """``with track() as m:`` what a region needed. Bytes are above the region's start.
+
+    While the region is open the attributes tell the state so far; afterwards they keep the end's.
+
+    Attributes:
+        nodes: op nodes made by this thread. launches: kernel launches of this thread.
+        saved_tensors: values that nodes made in the region hold, parameters and buffers excluded.
+        saved_bytes: bytes of the distinct whole storages they hold, also where the user holds them.
+        peak_bytes, peak_op, by_category: the highest total, the op that reached it, and the
+            categories at that instant (above the start of the region).
+        live_bytes: bytes live at the end.
+    """
+
+    def __enter__(self) -> "track":
+        self._start_nodes = node.counters.nodes
+        self._start_launches = launch.counters.launches
+        self._record: list[Any] = []
+        node.recorders.append(self._record)
+        self._start_by_category = storage.bytes_by_category()
+        self._peak = storage.open_peak()
+        self._closed: dict[str, Any] | None = None
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closed = self._now()
+        storage.close_peak(self._peak)
+        node.recorders[:] = [r for r in node.recorders if r is not self._record]
+        self._record = []
+
+    def _now(self) -> dict[str, Any]:
+        saved: dict[int, int] = {}
+        count = 0
+        for reference in self._record:
+            made = reference()
+            for value in made.saved_values() if made is not None else ():
+                if value is None or value.storage is None:
+                    continue
+                if value.storage.category in (storage.PARAMETER, storage.BUFFER):
+                    continue
+                count += 1
+                saved[id(value.storage)] = value.storage.nbytes
+        peak = self._peak
+        return {
+            "nodes": node.counters.nodes - self._start_nodes,
+            "launches": launch.counters.launches - self._start_launches,
+            "saved_tensors": count,
+            "saved_bytes": sum(saved.values()),
+            "peak_bytes": peak.total - peak.start,
+            "peak_op": peak.op,
+            "live_bytes": storage.total_bytes() - peak.start,
+            "by_category": {
+                name: now - before
+                for name, now, before in zip(
+                    CATEGORIES, peak.by_category, self._start_by_category, strict=True
+                )
+            },
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        values = self._closed if self._closed is not None else self._now()
+        try:
+            return values[name]
+        except KeyError:
+            raise AttributeError(
+                f"track: expected one of {', '.join(values)}, got {name!r}; check the spelling"
+            ) from None

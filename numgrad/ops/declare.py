@@ -1,0 +1,419 @@
+"""Elementwise entries: one decorated scalar function is a public function, its kernels on any
+layout, its derivative kernels, its reference, and its tests.
+
+The function is traced on symbols once, when it is declared; it is never parsed.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..graph import dtypes
+from ..graph.apply import Constant, above, apply, apply_in_place, make
+from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.node import Node
+from ..graph.op import Op, Rule, Spec
+from ..graph.storage import allocate
+from ..graph.value import Value
+from ..kernels import emit, launch, native, store
+from ..kernels import scalar as s
+from ..kernels.scalar import Sym
+
+NUMBERS = (int, float, bool, np.number, np.bool_)
+NO_ATTRS: dict[str, Any] = {}
+
+promote, floating = "promote", "floating"
+"""Compute dtypes: PyTorch's promotion; the same with integers made the default float."""
+
+
+def broadcast_shapes(op: str, inputs: Sequence[Any], names: Sequence[str]) -> tuple[int, ...]:
+    """The common shape of the operands, by NumPy's rules.
+
+    Raises:
+        ShapeError: they do not broadcast.
+    """
+    shape: tuple[int, ...] = inputs[0].shape
+    for x, name in zip(inputs[1:], names[1:], strict=True):
+        other = x.shape
+        if other == shape or not other:
+            continue
+        longer, shorter = (shape, other) if len(shape) >= len(other) else (other, shape)
+        merged = list(longer)
+        offset = len(longer) - len(shorter)
+        for axis, n in enumerate(shorter, offset):
+            if merged[axis] == 1:
+                merged[axis] = n
+            elif n not in (1, merged[axis]):
+                shapes = ", ".join(f"{n} {x.shape}" for n, x in zip(names, inputs, strict=True))
+                raise ShapeError(
+                    expected(
+                        op,
+                        f"a shape that broadcasts with {shape}",
+                        name,
+                        f"{other} ({shapes}; dtypes {', '.join(str(x.dtype) for x in inputs)})",
+                        "each axis must be equal or 1: reshape or unsqueeze one of them",
+                    )
+                )
+        shape = tuple(merged)
+    return shape
+
+
+class Elementwise(Op):
+    """An op declared by a function of scalars. See :func:`elementwise`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        rules: dict[str, Callable[..., Any] | None],
+        *,
+        dtype: str,
+        constant: Sequence[str],
+        conditions: Sequence[str],
+        reference: str | None,
+        domain: tuple[float, float],
+        edges: Sequence[float],
+        register: bool,
+    ) -> None:
+        parameters = inspect.signature(function).parameters
+        self.function = function
+        self.defaults = {
+            name: p.default
+            for name, p in parameters.items()
+            if p.default is not inspect.Parameter.empty
+        }
+        self.conditions = tuple(conditions)
+        self.compute_rule, self.domain, self.edges = dtype, domain, tuple(edges)
+        self.reference_name = reference
+        super().__init__(
+            function.__name__,
+            tuple(parameters),
+            rules,
+            constant=(*constant, *conditions, *self.defaults),
+            doc=function.__doc__,
+            register=register,
+        )
+        self.__module__ = function.__module__
+        self._inputs = {name: Sym("input", (name,), name in self.conditions) for name in parameters}
+        self.expression = function(*self._inputs.values())
+        if not isinstance(self.expression, (Sym, *NUMBERS)):
+            raise TypeError(
+                f"{self.name}: expected a scalar expression for the function's result, got "
+                f"{self.expression!r}; return an expression of the arguments"
+            )
+        self.is_condition = isinstance(self.expression, Sym) and self.expression.is_bool
+        self._gradients = {
+            operand: self._trace_rule(operand, rule)
+            for operand, rule in zip(self.operands, self.rules, strict=True)
+            if rule is not None
+        }
+        self._forward: dict[Any, store.Kernel] = {}
+        self._backward: dict[Any, Any] = {}
+
+    def _trace_rule(self, operand: str, rule: Rule) -> Any:
+        g, out = Sym("input", ("g",)), Sym("input", ("out",))
+        known = {**self._inputs, "g": g, "out": out}
+        unknown = [name for name in rule.asks if name not in known]
+        if unknown:
+            raise TypeError(
+                f"{self.name}: d{operand} asks for {unknown}; it may ask for {', '.join(known)}"
+            )
+        gradient = rule.function(*(known[name] for name in rule.asks))
+        if gradient is not g and set(rule.asks) != {"g"}:
+            gradient = guarded(g, gradient)
+        return gradient
+
+    # ------------------------------------------------------------------------------------- calling
+
+    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
+        if named or len(args) != len(self.operands):
+            args = self._bind(args, named)
+        if out is None:
+            return apply(self, self.convert(args), NO_ATTRS)
+        return write_out(self.name, apply(self, self.convert(args), NO_ATTRS), out, args)
+
+    def in_place(self, *args: Any, **named: Any) -> Any:
+        """The op with its first operand's memory as the result."""
+        if named or len(args) != len(self.operands):
+            args = self._bind(args, named)
+        x = args[0]
+        if not isinstance(x, Value):
+            raise TypeError(
+                expected(
+                    f"{self.name}_", "a Tensor", self.operands[0], shown(x), "make it a tensor"
+                )
+            )
+        inputs = self.convert(args, x.dtype)
+        return apply_in_place(self, inputs, NO_ATTRS)
+
+    def _bind(self, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+        if len(args) > len(self.operands):
+            raise TypeError(
+                f"{self.name}: expected at most {len(self.operands)} arguments "
+                f"({', '.join(self.operands)}), got {len(args)}; leave out the rest"
+            )
+        bound = dict(zip(self.operands, args, strict=False))
+        aliases = {
+            "input": self.operands[0],
+            "other": self.operands[min(1, len(self.operands) - 1)],
+        }
+        for name, value in named.items():
+            target = name if name in self.operands else aliases.get(name)
+            if target is None or target in bound:
+                raise TypeError(
+                    f"{self.name}: expected keywords among {', '.join(self.operands)}, out, got "
+                    f"{name!r}; check the spelling"
+                )
+            bound[target] = value
+        missing = [n for n in self.operands if n not in bound and n not in self.defaults]
+        if missing:
+            raise TypeError(
+                f"{self.name}: expected a value for {', '.join(missing)}, got none; pass it"
+            )
+        return tuple(bound.get(n, self.defaults.get(n)) for n in self.operands)
+
+    def convert(self, args: Sequence[Any], target: Any = None) -> Sequence[Any]:
+        """Operands of the compute dtype; Python numbers become constants of it."""
+        first = args[0]
+        if isinstance(first, Value) and target is None and not self.conditions:
+            dtype = first.dtype
+            for x in args:
+                if not isinstance(x, Value) or x.dtype != dtype:
+                    break
+            else:
+                if self.compute_rule == promote or dtype.kind == "f":
+                    return args
+        kinds = []
+        for name, x in zip(self.operands, args, strict=True):
+            if isinstance(x, Value):
+                if name not in self.conditions:
+                    kinds.append((x.dtype, 0 if x.shape else 1))
+            elif isinstance(x, NUMBERS):
+                if name not in self.defaults and name not in self.conditions:
+                    kinds.append((dtypes.of_scalar(x), 2))
+            else:
+                raise TypeError(
+                    expected(
+                        self.name, "a Tensor or a number", name, shown(x), "use numgrad.tensor(…)"
+                    )
+                )
+        compute = dtypes.result_type(kinds) if kinds else dtypes.bool_
+        if self.compute_rule == floating and compute.kind != "f":
+            compute = dtypes.get_default_dtype()
+        if target is not None and not self.is_condition:
+            if dtypes.rank(compute) > dtypes.rank(target):
+                raise DtypeError(
+                    f"{self.name}_: expected operands that {target} can hold, got a result of dtype "
+                    f"{compute}; result type {compute} can't be cast to the desired output type "
+                    f"{target}: convert the tensor first"
+                )
+            compute = target
+        return [
+            self._operand(name, x, dtypes.bool_ if name in self.conditions else compute)
+            for name, x in zip(self.operands, args, strict=True)
+        ]
+
+    def _operand(self, name: str, x: Any, dtype: Any) -> Any:
+        if isinstance(x, Value):
+            if x.dtype == dtype:
+                return x
+            if name in self.conditions and x.dtype != dtypes.uint8:
+                raise DtypeError(
+                    expected(
+                        self.name,
+                        "a bool (or uint8) condition",
+                        name,
+                        shown(x),
+                        "compare it with 0",
+                    )
+                )
+            return above.cast(x, dtype)
+        if dtype.kind != "f" and isinstance(x, (float, np.floating)) and name in self.defaults:
+            raise DtypeError(
+                expected(
+                    self.name, f"a value that {dtype} holds", name, repr(x), "use a float tensor"
+                )
+            )
+        return Constant(np.array(x, dtype))
+
+    # ------------------------------------------------------------------------------------- forward
+
+    def infer(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Spec]:
+        shape = inputs[0].shape
+        for x in inputs:
+            if x.shape != shape:
+                shape = broadcast_shapes(self.name, inputs, self.operands)
+                break
+        return ((shape, dtypes.bool_ if self.is_condition else self._compute(inputs)),)
+
+    def _compute(self, inputs: Sequence[Any]) -> np.dtype:
+        if not self.conditions:
+            return inputs[0].dtype  # type: ignore[no-any-return]
+        for name, x in zip(self.operands, inputs, strict=True):
+            if name not in self.conditions:
+                return x.dtype  # type: ignore[no-any-return]
+        return dtypes.bool_
+
+    def run(
+        self, outs: Sequence[np.ndarray], arrays: Sequence[Any], attrs: dict[str, Any], record: bool
+    ) -> None:
+        key = (self._compute(arrays), outs[0].dtype)
+        kernel = self._forward.get(key) or self._forward_kernel(key)
+        launch.elementwise(kernel, (outs[0], *arrays))
+
+    def _forward_kernel(self, key: Any) -> store.Kernel:
+        compute, out = key
+        inputs = [(n, dtypes.bool_ if n in self.conditions else compute) for n in self.operands]
+        text = emit.block(f"{self.name} {compute}", compute, inputs, [(self.expression, out)])
+        kernel = self._forward[key] = store.generated(text, native.BLOCK_SIGNATURE)
+        return kernel
+
+    def reference(self, *arrays: Any, **attrs: Any) -> Any:
+        return self.function(*arrays, **attrs)
+
+    # ----------------------------------------------------------------------------------- gradients
+
+    def vjp(
+        self, node: Node, grads: Sequence[Any], needs: Sequence[bool], create_graph: bool
+    ) -> Sequence[Any]:
+        g = grads[0]
+        if create_graph:
+            results = super().vjp(node, grads, needs, create_graph)
+            return [
+                dx
+                if dx is None or dx is g or self.rules[i].asks == ("g",)  # type: ignore[union-attr]
+                else above.guard(g, dx)
+                for i, dx in enumerate(results)
+            ]
+        saved = node.live_saved()
+        key = (tuple(needs), g.dtype)
+        plan = self._backward.get(key)
+        if plan is None:
+            plan = self._backward[key] = self._backward_plan(*key)
+        kernel, names, written = plan
+        results = [g if need else None for need in needs]
+        if kernel is not None:
+            shape, dtype = node.out_specs[0]
+            made = [allocate(shape, g.dtype) for _ in written]
+            arrays = [array for array, _ in made]
+            arrays += [g.array if name == "g" else saved[name].array for name in names]
+            launch.elementwise(kernel, arrays, len(made))
+            for index, (array, storage) in zip(written, made, strict=True):
+                results[index] = make(array, storage)
+        return results
+
+    def _backward_plan(self, needs: tuple[bool, ...], dtype: np.dtype) -> Any:
+        """``(kernel, its input names, operands it writes)``; an operand whose gradient is ``g``
+        itself is not written."""
+        written, outputs, asked = [], [], set()
+        for index, (operand, need) in enumerate(zip(self.operands, needs, strict=True)):
+            if need and not _is_g(self._gradients[operand]):
+                written.append(index)
+                outputs.append((self._gradients[operand], dtype))
+                rule = self.rules[index]
+                assert rule is not None
+                asked.update(rule.asks, ("g",))
+        if not written:
+            return None, (), ()
+        names = [n for n in ("g", *self.operands, "out") if n in asked]
+        inputs = [(n, dtypes.bool_ if n in self.conditions else dtype) for n in names]
+        title = (
+            f"gradient of {self.name} {dtype}: {', '.join('d' + self.operands[i] for i in written)}"
+        )
+        kernel = store.generated(emit.block(title, dtype, inputs, outputs), native.BLOCK_SIGNATURE)
+        return kernel, tuple(names), tuple(written)
+
+
+def _is_g(expression: Any) -> bool:
+    return isinstance(expression, Sym) and expression.op == "input" and expression.args == ("g",)
+
+
+def guarded(g: Any, dx: Any) -> Any:
+    """``dx``, with 0 x non-finite counted as 0: where the incoming gradient is exactly 0 (the branch
+    of a ``where`` that was not taken) nothing leaks."""
+    return s.where((g == 0) & ~s.isfinite(dx), 0, dx)
+
+
+def write_out(op: str, result: Any, out: Any, args: Sequence[Any]) -> Any:
+    """Put ``result`` into the tensor ``out``, as ``out=`` does in PyTorch."""
+    if not isinstance(out, Value):
+        raise TypeError(expected(op, "a Tensor", "out", shown(out), "use numgrad.empty_like(…)"))
+    if out.requires_grad or any(isinstance(x, Value) and x.requires_grad for x in args):
+        raise RuntimeError(
+            f"{op}: expected operands that need no gradient for out=, got one that requires grad; "
+            "functions with out=... arguments don't support automatic differentiation: use no_grad()"
+        )
+    if out.shape != result.shape:
+        raise ShapeError(
+            expected(op, f"shape {result.shape}", "out", shown(out), "make out of that shape")
+        )
+    if dtypes.rank(result.dtype) > dtypes.rank(out.dtype):
+        raise DtypeError(
+            expected(
+                op, f"a dtype that holds {result.dtype}", "out", shown(out), "convert out first"
+            )
+        )
+    out.copy_(result)  # type: ignore[attr-defined]
+    if result._volatile and out.contagious:
+        out._volatile = True
+    return out
+
+
+def elementwise(
+    *args: Any,
+    dtype: str = promote,
+    constant: Sequence[str] = (),
+    conditions: Sequence[str] = (),
+    reference: str | None = None,
+    domain: tuple[float, float] = (-3.0, 3.0),
+    edges: Sequence[float] = (),
+    **rules: Callable[..., Any] | None,
+) -> Callable[[Callable[..., Any]], Elementwise]:
+    """Declare an op by a function of scalars and its derivatives.
+
+    >>> import numgrad, numgrad.kernels.scalar as s
+    >>> @numgrad.elementwise(dx=lambda g, x: g * (1 - s.tanh(x) ** 2))
+    ... def my_tanh(x):
+    ...     return s.tanh(x)
+
+    Args:
+        dx, dy, …: the VJP of each parameter, written in the same language; its parameter names
+            (``g``, the function's parameters, ``out``) are all that is kept for the backward pass.
+            None for a derivative that is zero. Parameters with a default are numbers.
+        dtype: ``"promote"`` or ``"floating"`` (integer operands become the default float).
+        constant: operands without a derivative.
+        conditions: operands that are bool.
+        reference: ``"scipy.special:expit"``, an independent answer for the tests.
+        domain: interval the tests draw operands from.
+        edges: further values the tests try.
+
+    Raises:
+        TypeError: a derivative is missing, misnamed, or asks for what it may not; the function
+            branches on a symbol.
+    """
+    if args:
+        raise TypeError(
+            "elementwise: expected keywords only, got a positional argument; "
+            "write @elementwise(dx=lambda g, x: …) with the derivative"
+        )
+    if dtype not in (promote, floating):
+        raise TypeError(
+            f"elementwise: expected 'promote' or 'floating' for dtype, got {dtype!r}; use one of them"
+        )
+
+    def declare(function: Callable[..., Any]) -> Elementwise:
+        own = function.__module__.startswith("numgrad.ops.")
+        return Elementwise(
+            function,
+            rules,
+            dtype=dtype,
+            constant=constant,
+            conditions=conditions,
+            reference=reference,
+            domain=domain,
+            edges=edges,
+            register=own,
+        )
+
+    return declare

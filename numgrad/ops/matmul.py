@@ -1,0 +1,228 @@
+"""Matrix products: the primitive, and the public functions over its shapes."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..graph import dtypes
+from ..graph.apply import above
+from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..kernels import launch
+from ..kernels.cpu import matmul as kernels
+from .kernel_calls import copy_into, fill, workspace
+from .movement import expand, matrix_transpose, reshape, to_dtype, unsqueeze
+from .primitive import primitive
+from .reduction import tensor_operand
+
+
+def _infer(x: Any, y: Any, bias: Any = None) -> Any:
+    batch = _batch_shape(x.shape[:-2], y.shape[:-2], x, y)
+    return (*batch, x.shape[-2], y.shape[-1]), x.dtype
+
+
+def _batch_shape(a: tuple[int, ...], b: tuple[int, ...], x: Any, y: Any) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        raise ShapeError(
+            expected(
+                "matmul", f"batch axes that broadcast with {a}", "y", shown(y), f"x is {shown(x)}"
+            )
+        ) from None
+
+
+@primitive(
+    infer=_infer,
+    dx=lambda g, y: product(g, matrix_transpose(y)),
+    dy=lambda g, x: product(matrix_transpose(x), g),
+    dbias=lambda g, bias_shape: above.sum_to(g, bias_shape),
+    reference="numgrad.kernels.reference.matmul:matmul",
+)
+def product(out, x, y, bias=None):
+    """``(…, m, k) @ (…, k, n) (+ bias (n,)) -> (…, m, n)``, batch axes broadcast; operands of any
+    strides, without copies."""
+    if out.size == 0:
+        return
+    m, n, k = out.shape[-2], out.shape[-1], x.shape[-1]
+    if out.flags.c_contiguous:
+        target = out
+    else:
+        target = workspace(out.shape, out.dtype)
+    batch = out.shape[:-2]
+    x = np.broadcast_to(x, (*batch, m, k)) if x.shape[:-2] != batch else x
+    y = np.broadcast_to(y, (*batch, k, n)) if y.shape[:-2] != batch else y
+    for index in np.ndindex(batch[:-1]):
+        _gemm(target[index], x[index], y[index], bias)
+    if target is not out:
+        copy_into(out, target)
+
+
+def _gemm(out: np.ndarray, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None) -> None:
+    """One GEMM launch over at most one batch axis."""
+    m, n, k = out.shape[-2], out.shape[-1], x.shape[-1]
+    size = out.itemsize
+    batch = out.shape[0] if out.ndim == 3 else 1
+    floats = out.dtype.kind == "f"
+    kernel = getattr(kernels, f"{'gemm' if floats else 'matmul'}_{out.dtype.name}")
+    items, per_worker = kernels.plan(m, n, k, batch, size)
+    if not floats:
+        per_worker = 0
+    parallel = batch * m * n * max(k, 1) >= PARALLEL_MIN
+    workers = launch.get_num_threads() if parallel else 1
+    memory = workspace((per_worker * workers,), dtypes.uint8) if per_worker else None
+
+    def strides(array: np.ndarray) -> list[int]:
+        return [array.strides[-2] // size, array.strides[-1] // size]
+
+    def step(array: np.ndarray) -> int:
+        return array.strides[0] // size if array.ndim == 3 else 0
+
+    args = [m, n, k]
+    for array in (x, y, out):
+        args += [launch.address(array), *strides(array)]
+    args += [batch, step(x), step(y), step(out)]
+    args += [0 if bias is None else launch.address(bias), 0]
+    args += [0 if memory is None else launch.address(memory), per_worker, items]
+    launch.ranged(kernel, args, items, parallel=parallel)
+
+
+PARALLEL_MIN = 1 << 18
+"""Multiplications above which a product is worth several threads (about 5 us on one)."""
+
+
+def _operands(op: str, x: Any, y: Any) -> tuple[Any, Any]:
+    tensor_operand(op, x)
+    tensor_operand(op, y, "y")
+    if x.dtype != y.dtype:
+        raise DtypeError(
+            expected(
+                op,
+                f"dtype {x.dtype} as x has",
+                "y",
+                shown(y),
+                f"convert one of them; x is {shown(x)}",
+            )
+        )
+    if x.dtype == dtypes.bool_:
+        raise DtypeError(expected(op, "numbers", "x", shown(x), "convert it with .float()"))
+    return x, y
+
+
+def _inner(op: str, x: Any, y: Any) -> None:
+    rows = y.shape[-2] if y.dim() > 1 else y.shape[0]
+    if x.shape[-1] != rows:
+        what = f"{x.shape[-1]} rows" if y.dim() > 1 else f"{x.shape[-1]} elements"
+        raise ShapeError(
+            f"{op}: expected y with {what} to match x {x.shape}, got y {y.shape} "
+            f"(dtypes {x.dtype}, {y.dtype}); transpose or reshape one of them"
+        )
+
+
+def matmul(x: Any, y: Any) -> Any:
+    """``x @ y``: matrices, vectors, and batches of matrices with broadcast batch axes.
+
+    A vector is a row on the left and a column on the right, and its axis vanishes from the result.
+
+    Raises:
+        ShapeError: the inner lengths differ, or the batch axes do not broadcast.
+        TypeError: dtypes differ or are bool.
+    """
+    x, y = _operands("matmul", x, y)
+    if x.dim() == 0 or y.dim() == 0:
+        raise ShapeError(
+            expected(
+                "matmul", "tensors with axes", "x and y", f"{shown(x)}, {shown(y)}", "use x * y"
+            )
+        )
+    _inner("matmul", x, y)
+    row, column = x.dim() == 1, y.dim() == 1
+    a = unsqueeze(x, 0) if row else x
+    b = unsqueeze(y, 1) if column else y
+    if a.dim() > 2 and b.dim() == 2 and not row:
+        # One large product instead of a batch of small ones.
+        out = reshape(product(reshape(a, -1, a.shape[-1]), b), *a.shape[:-1], b.shape[-1])
+    else:
+        out = product(a, b)
+    if row and column:
+        return reshape(out)
+    if row:
+        return reshape(out, *out.shape[:-2], out.shape[-1])
+    return reshape(out, *out.shape[:-1]) if column else out
+
+
+def _fixed(op: str, x: Any, y: Any, dims: tuple[int, int]) -> None:
+    _operands(op, x, y)
+    for name, value, ndim in (("x", x, dims[0]), ("y", y, dims[1])):
+        if value.dim() != ndim:
+            raise ShapeError(expected(op, f"{ndim} axes", name, shown(value), "use matmul"))
+
+
+def mm(x: Any, y: Any) -> Any:
+    """Product of two matrices."""
+    _fixed("mm", x, y, (2, 2))
+    return matmul(x, y)
+
+
+def bmm(x: Any, y: Any) -> Any:
+    """Products of two batches of matrices, ``(b, m, k) @ (b, k, n)``."""
+    _fixed("bmm", x, y, (3, 3))
+    if x.shape[0] != y.shape[0]:
+        raise ShapeError(expected("bmm", f"a batch of {x.shape[0]}", "y", shown(y), "use matmul"))
+    return matmul(x, y)
+
+
+def mv(x: Any, y: Any) -> Any:
+    """Product of a matrix and a vector."""
+    _fixed("mv", x, y, (2, 1))
+    return matmul(x, y)
+
+
+def dot(x: Any, y: Any) -> Any:
+    """Inner product of two vectors."""
+    _fixed("dot", x, y, (1, 1))
+    return matmul(x, y)
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """``x @ weight.T + bias``: x (…, k), weight (n, k), bias (n,) gives (…, n).
+
+    Raises:
+        ShapeError: x and weight differ in k, or bias and weight in n.
+    """
+    x, weight = _operands("linear", x, weight)
+    if weight.dim() != 2 or x.dim() < 1 or x.shape[-1] != weight.shape[-1]:
+        raise ShapeError(
+            f"linear: expected weight (n, {x.shape[-1] if x.dim() else 'k'}) to match x {x.shape}, got "
+            f"weight {weight.shape} (dtypes {x.dtype}, {weight.dtype}); mat1 and mat2 shapes cannot be "
+            "multiplied: check in_features"
+        )
+    if bias is not None:
+        _operands("linear", x, bias)
+        if bias.shape not in ((weight.shape[0],), (1,), ()):
+            raise ShapeError(
+                expected("linear", f"shape ({weight.shape[0]},)", "bias", shown(bias), "reshape it")
+            )
+        if bias.shape != (weight.shape[0],):
+            bias = expand(reshape(bias, -1), weight.shape[0])
+        if not bias.array.flags.c_contiguous:
+            bias = bias.contiguous()
+    flat = x if x.dim() == 2 else reshape(x, -1, x.shape[-1])
+    out = product(flat, matrix_transpose(weight), bias)
+    return out if x.dim() == 2 else reshape(out, *x.shape[:-1], weight.shape[0])
+
+
+def addmm(*args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """``beta * m + alpha * (a @ b)``; also in the old order ``(beta, m, alpha, a, b)``."""
+    if len(args) == 5:
+        beta, m, alpha, a, b = args
+    elif len(args) == 4:
+        beta, m, a, b = args
+    else:
+        m, a, b = args
+    out = mm(a, b)
+    out = out if alpha == 1 else out * alpha
+    return m * beta + out if beta != 1 else m + out
+
+
+_ = (math, fill, to_dtype)

@@ -1,0 +1,259 @@
+"""The ops as methods of Tensor: a mixin of plain assignments, so that a jump leads to the entry."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..graph import dtypes
+from ..graph.errors import DtypeError, expected, shown
+from . import arithmetic as ar
+from . import creation, indexing, movement, random, reduction
+from . import elementwise as e
+from .matmul import addmm, bmm, dot, matmul, mm, mv
+from .softmax import log_softmax, softmax
+
+
+def _in_place(entry: Any) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        return entry.in_place(self, *args, **named)
+
+    method.__name__ = f"{entry.name}_"
+    method.__doc__ = f"``{entry.name}`` in place."
+    return method
+
+
+def _converted(dtype: Any) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        return movement.to_dtype(self, dtype)
+
+    method.__doc__ = f"The tensor as {dtype}."
+    return method
+
+
+def _logical(entry: Any, sign: str) -> Callable[..., Any]:
+    def method(self: Any, *other: Any) -> Any:
+        for x in (self, *other):
+            dtype = x.dtype if hasattr(x, "dtype") else dtypes.of_scalar(x)
+            if dtype not in (dtypes.bool_, dtypes.uint8):
+                raise DtypeError(
+                    expected(
+                        sign, "bool (or uint8) operands", "x, y", shown(x), "compare with != 0"
+                    )
+                )
+        result = entry(self, *other)
+        return movement.to_dtype(result, self.dtype)
+
+    method.__doc__ = f"Logical ``{sign}`` of masks."
+    return method
+
+
+def squeeze_(x: Any, dim: Any = None) -> Any:
+    """``squeeze`` of the tensor itself."""
+    return _restride(x, movement.squeeze(x.detach(), dim))
+
+
+def unsqueeze_(x: Any, dim: int) -> Any:
+    """``unsqueeze`` of the tensor itself."""
+    return _restride(x, movement.unsqueeze(x.detach(), dim))
+
+
+def _restride(x: Any, view: Any) -> Any:
+    if x.requires_grad and not x.is_leaf:
+        raise RuntimeError(
+            expected("squeeze_", "a leaf or a constant", "x", "a computed value", "use squeeze(…)")
+        )
+    x._array, x.shape = view.array, view.shape
+    return x
+
+
+def fill_(x: Any, value: Any) -> Any:
+    """Write one value everywhere."""
+    return e.assign.in_place(x, value)
+
+
+def zero_(x: Any) -> Any:
+    """Write zeros everywhere."""
+    return e.assign.in_place(x, 0)
+
+
+def equal(x: Any, y: Any) -> bool:
+    """Whether shapes and all elements are equal."""
+    return bool(x.shape == y.shape and (x.numel() == 0 or e.eq(x, y).all().item()))
+
+
+def allclose(
+    x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether ``|x - y| <= atol + rtol * |y|`` everywhere."""
+    close = (x == y) | ((x - y).abs() <= y.abs() * rtol + atol)
+    if equal_nan:
+        close = close | (e.isnan(x) & e.isnan(y))
+    return bool(close.all().item())
+
+
+def new_full(x: Any, size: Any, fill_value: Any, *, dtype: Any = None) -> Any:
+    """A tensor of the given size in the dtype of x, filled with one value."""
+    return creation.full(size, fill_value, dtype=dtype or x.dtype)
+
+
+def new_zeros(x: Any, *size: Any, dtype: Any = None) -> Any:
+    """Zeros in the dtype of x."""
+    return creation.zeros(*size, dtype=dtype or x.dtype)
+
+
+def new_ones(x: Any, *size: Any, dtype: Any = None) -> Any:
+    """Ones in the dtype of x."""
+    return creation.ones(*size, dtype=dtype or x.dtype)
+
+
+def new_empty(x: Any, *size: Any, dtype: Any = None) -> Any:
+    """Uninitialised memory in the dtype of x."""
+    return creation.empty(*size, dtype=dtype or x.dtype)
+
+
+def new_tensor(x: Any, data: Any, *, dtype: Any = None) -> Any:
+    """A copy of ``data`` in the dtype of x."""
+    return creation.tensor(data, dtype=dtype or x.dtype)
+
+
+def new(x: Any, *args: Any) -> Any:
+    """``x.new(2, 3)``: uninitialised; ``x.new([1, 2])``: from data. In the dtype of x."""
+    if len(args) == 1 and not isinstance(args[0], int):
+        return new_tensor(x, args[0])
+    return new_empty(x, *args) if args else new_empty(x, 0)
+
+
+class Methods:
+    """Every op that is a method of Tensor."""
+
+    __slots__ = ()
+
+    # arithmetic
+    add, add_, sub, sub_ = ar.add, ar.add_, ar.sub, ar.sub_
+    subtract = ar.sub
+    mul, mul_ = e.mul, _in_place(e.mul)
+    multiply = e.mul
+    div, div_ = ar.div, _in_place(e.div)
+    true_divide = e.div
+    floor_divide, floor_divide_ = e.floor_divide, _in_place(e.floor_divide)
+    remainder, remainder_ = e.remainder, _in_place(e.remainder)
+    pow, pow_ = ar.pow, _in_place(e.pow)
+    neg, neg_ = e.neg, _in_place(e.neg)
+    abs, abs_ = e.abs, _in_place(e.abs)
+    sign, sign_ = e.sign, _in_place(e.sign)
+    reciprocal, reciprocal_ = e.reciprocal, _in_place(e.reciprocal)
+    square, square_ = e.square, _in_place(e.square)
+    addcmul, addcmul_ = ar.addcmul, ar.addcmul_
+    addcdiv, addcdiv_ = ar.addcdiv, ar.addcdiv_
+    lerp, lerp_ = ar.lerp, _in_place(ar.lerp)
+    clamp, clamp_ = ar.clamp, ar.clamp_
+    clip, clip_ = ar.clamp, ar.clamp_
+    clamp_min, clamp_min_ = e.clamp_min, _in_place(e.clamp_min)
+    clamp_max, clamp_max_ = e.clamp_max, _in_place(e.clamp_max)
+    maximum, minimum = e.maximum, e.minimum
+
+    # exponentials, activations, rounding
+    exp, exp_ = e.exp, _in_place(e.exp)
+    expm1, expm1_ = e.expm1, _in_place(e.expm1)
+    log, log_ = e.log, _in_place(e.log)
+    log1p, log1p_ = e.log1p, _in_place(e.log1p)
+    sqrt, sqrt_ = e.sqrt, _in_place(e.sqrt)
+    rsqrt, rsqrt_ = e.rsqrt, _in_place(e.rsqrt)
+    tanh, tanh_ = e.tanh, _in_place(e.tanh)
+    sigmoid, sigmoid_ = e.sigmoid, _in_place(e.sigmoid)
+    erf, erf_ = e.erf, _in_place(e.erf)
+    relu, relu_ = e.relu, _in_place(e.relu)
+    floor, floor_ = e.floor, _in_place(e.floor)
+    ceil, ceil_ = e.ceil, _in_place(e.ceil)
+    trunc, trunc_ = e.trunc, _in_place(e.trunc)
+    round, round_ = e.round, _in_place(e.round)
+    softmax, log_softmax = softmax, log_softmax
+
+    # comparison and logic
+    eq, ne, lt, le, gt, ge = e.eq, e.ne, e.lt, e.le, e.gt, e.ge
+    logical_and, logical_or, logical_xor, logical_not = (
+        e.logical_and,
+        e.logical_or,
+        e.logical_xor,
+        e.logical_not,
+    )
+    __and__ = __rand__ = _logical(e.logical_and, "&")
+    __or__ = __ror__ = _logical(e.logical_or, "|")
+    __xor__ = __rxor__ = _logical(e.logical_xor, "^")
+    __invert__ = _logical(e.logical_not, "~")
+    isnan, isfinite = e.isnan, e.isfinite
+    equal, allclose = equal, allclose
+
+    def where(self, condition: Any, other: Any) -> Any:
+        """The tensor where ``condition``, else ``other``."""
+        return e.where(condition, self, other)
+
+    # reductions
+    sum, mean, prod, any, all = (
+        reduction.sum,
+        reduction.mean,
+        reduction.prod,
+        reduction.any,
+        reduction.all,
+    )
+    amax, amin, max, min = reduction.amax, reduction.amin, reduction.max, reduction.min
+    argmax, argmin = reduction.argmax, reduction.argmin
+    var, std, norm, logsumexp = reduction.var, reduction.std, reduction.norm, reduction.logsumexp
+
+    # products
+    matmul, mm, bmm, mv, dot, addmm = matmul, mm, bmm, mv, dot, addmm
+
+    # movement
+    view, reshape, flatten = movement.view_shape, movement.reshape, movement.flatten
+    permute, transpose, t = movement.permute, movement.transpose, movement.t
+    expand, broadcast_to = movement.expand, movement.broadcast_to
+    squeeze, unsqueeze = movement.squeeze, movement.unsqueeze
+    squeeze_, unsqueeze_ = squeeze_, unsqueeze_
+    narrow, select, chunk, split = (
+        movement.narrow,
+        movement.select,
+        movement.chunk,
+        movement.split,
+    )
+    flip, clone, contiguous, copy_ = (
+        movement.flip,
+        movement.clone,
+        movement.contiguous,
+        movement.copy_,
+    )
+    fill_, zero_ = fill_, zero_
+
+    @property
+    def T(self) -> Any:
+        """The axes in reverse order."""
+        return movement.permute(self, *reversed(range(self.dim())))  # type: ignore[attr-defined]
+
+    mT = property(movement.matrix_transpose)
+
+    def view_as(self, other: Any) -> Any:
+        """The tensor in the shape of another."""
+        return movement.view_shape(self, *other.shape)
+
+    def reshape_as(self, other: Any) -> Any:
+        """The tensor in the shape of another, copied if need be."""
+        return movement.reshape(self, *other.shape)
+
+    def expand_as(self, other: Any) -> Any:
+        """The tensor expanded to the shape of another."""
+        return movement.expand(self, *other.shape)
+
+    # indexing
+    __getitem__, __setitem__ = indexing.getitem, indexing.setitem
+    gather, index_select, nonzero = indexing.gather, indexing.index_select, indexing.nonzero
+    masked_select = indexing.masked_select
+    masked_fill, masked_fill_ = ar.masked_fill, ar.masked_fill_
+
+    # conversion and creation
+    float, double = _converted(dtypes.float32), _converted(dtypes.float64)
+    int, long = _converted(dtypes.int32), _converted(dtypes.int64)
+    byte, bool = _converted(dtypes.uint8), _converted(dtypes.bool_)
+    new, new_tensor, new_full = new, new_tensor, new_full
+    new_zeros, new_ones, new_empty = new_zeros, new_ones, new_empty
+
+    # random, in place
+    uniform_, normal_ = random.uniform_, random.normal_
+    bernoulli_, random_ = random.bernoulli_, random.random_

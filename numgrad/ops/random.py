@@ -1,0 +1,310 @@
+"""Random numbers by Philox 4x32-10, and dropout.
+
+A number depends on (seed, offset, element) alone: the same at any number of threads. A generator's
+offset advances by the counters a call consumes, so that calls never share numbers.
+"""
+
+import math
+import secrets
+import threading
+from typing import Any
+
+import numpy as np
+
+from ..graph import dtypes
+from ..graph.errors import expected, shown
+from ..kernels import launch
+from ..kernels.cpu import random as kernels
+from .creation import _flagged, _new, _shape, check_device, tensor
+from .declare import NUMBERS
+from .kernel_calls import contiguous_array, copy_into, workspace
+from .primitive import primitive
+
+
+class Generator:
+    """A stream of random numbers: ``seed`` and the ``offset`` reached. Safe with threads."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._lock = threading.Lock()
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> "Generator":
+        """Begin the stream of ``seed`` (64 bits; negative ones count from 2**64) at offset 0."""
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+            raise TypeError(
+                expected("manual_seed", "an integer", "seed", repr(seed), "pass an int")
+            )
+        if not -(2**63) <= seed < 2**64:
+            raise ValueError(
+                expected("manual_seed", "a 64-bit integer", "seed", seed, "take it modulo 2**64")
+            )
+        with self._lock:
+            self.seed, self.offset = int(seed) % 2**64, 0
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed of the stream."""
+        return self.seed
+
+    def get_state(self) -> Any:
+        """The state as an int64 tensor (seed, offset)."""
+        return tensor(np.array([_signed(self.seed), _signed(self.offset)], np.int64))
+
+    def set_state(self, state: Any) -> "Generator":
+        """Go on from a state that ``get_state`` gave."""
+        if getattr(state, "shape", None) != (2,) or state.dtype != dtypes.int64:
+            raise ValueError(
+                expected(
+                    "set_state",
+                    "an int64 tensor of 2 elements",
+                    "state",
+                    shown(state),
+                    "use get_state()",
+                )
+            )
+        with self._lock:
+            self.seed, self.offset = (int(v) % 2**64 for v in state.tolist())
+        return self
+
+    def take(self, n: int, words: int) -> tuple[int, int]:
+        """``(seed, offset)`` for n elements of ``words`` words each; the stream moves past them."""
+        with self._lock:
+            offset = self.offset
+            self.offset = (offset + kernels.counters(n, words)) % 2**64
+            return _signed(self.seed), _signed(offset)
+
+
+def _signed(value: int) -> int:
+    """A 64-bit pattern as the int64 that has it."""
+    return value - 2**64 if value >= 2**63 else value
+
+
+default_generator = Generator(0)
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator from the system's randomness; returns the seed."""
+    value = secrets.randbits(63)
+    default_generator.manual_seed(value)
+    return value
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.seed
+
+
+def get_rng_state() -> Any:
+    """The state of the default generator."""
+    return default_generator.get_state()
+
+
+def set_rng_state(state: Any) -> None:
+    """Set the state of the default generator."""
+    default_generator.set_state(state)
+
+
+def _bits(value: float) -> int:
+    return int(np.float64(value).view(np.int64))
+
+
+def _draw(out: np.ndarray, kind: str, words: int, params: list[int], generator: Any) -> None:
+    generator = default_generator if generator is None else generator
+    seed, offset = generator.take(out.size, words)
+    target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype)
+    args = [launch.address(target), 0, seed, offset, *params]
+    kernel = getattr(kernels, f"{kind}_{out.dtype.name}")
+    launch.ranged(kernel, args, out.size, unit=1024, parallel=out.size >= launch.PARALLEL_MIN)
+    if target is not out:
+        copy_into(out, target)
+
+
+def _float_words(dtype: np.dtype[Any]) -> int:
+    return 1 if dtype == dtypes.float32 else 2
+
+
+def _floating(op: str, dtype: Any) -> np.dtype[Any]:
+    kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype, op)
+    if kind.kind != "f":
+        raise TypeError(expected(op, "a floating dtype", "dtype", kind, "use randint for integers"))
+    return kind
+
+
+def rand(
+    *size: Any,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Uniform numbers in [0, 1): multiples of 2**-24 (float32) or 2**-53 (float64)."""
+    check_device("rand", device)
+    out = _new(_shape("rand", size), _floating("rand", dtype))
+    _draw(out.array, "uniform", _float_words(out.dtype), [0, 0], generator)
+    return _flagged(out, requires_grad)
+
+
+def randn(
+    *size: Any,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Standard normal numbers (Box and Muller 1958)."""
+    check_device("randn", device)
+    out = _new(_shape("randn", size), _floating("randn", dtype))
+    _draw(out.array, "normal", _float_words(out.dtype), [0, 0], generator)
+    return _flagged(out, requires_grad)
+
+
+def rand_like(x: Any, *, dtype: Any = None) -> Any:
+    """``rand`` in the shape and dtype of x."""
+    return rand(x.shape, dtype=dtype or x.dtype)
+
+
+def randn_like(x: Any, *, dtype: Any = None) -> Any:
+    """``randn`` in the shape and dtype of x."""
+    return randn(x.shape, dtype=dtype or x.dtype)
+
+
+def randint(
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+) -> Any:
+    """Integers in ``[low, high)``, or ``[0, low)`` as ``randint(low, size)``."""
+    check_device("randint", device)
+    if size is None or not isinstance(high, (int, np.integer)):
+        low, high, size = 0, low, high if size is None else size
+    if not low < high:
+        raise ValueError(expected("randint", "low < high", "low, high", (low, high), "swap them"))
+    out = _new(_shape("randint", (size,)), dtypes.int64)
+    _draw(out.array, "integers", 2, [int(low), int(high)], generator)
+    return out if dtype is None else out.to(dtypes.as_dtype(dtype, "randint"))
+
+
+def randperm(n: int, *, generator: Any = None, device: Any = None) -> Any:
+    """The integers 0 to n-1 in random order, int64: the order of n random 64-bit keys."""
+    check_device("randperm", device)
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+        raise ValueError(expected("randperm", "a non-negative integer", "n", repr(n), "check it"))
+    keys = np.empty(n, np.int64)
+    _draw(keys, "integers", 2, [-(2**62), 2**62], generator)
+    return tensor(np.argsort(keys, kind="stable"))
+
+
+def _write(op: str, x: Any, values: Any) -> Any:
+    from .movement import copy_
+
+    return copy_(x, values)
+
+
+def uniform_(x: Any, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Any:
+    """Write uniform numbers in [a, b)."""
+    if not a <= b:
+        raise ValueError(expected("uniform_", "a <= b", "a, b", (a, b), "swap them"))
+    u = rand(x.shape, dtype=_floating("uniform_", x.dtype), generator=generator)
+    return _write("uniform_", x, u * (b - a) + a)
+
+
+def normal_(x: Any, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
+    """Write normal numbers of the given mean and standard deviation."""
+    if not std >= 0:
+        raise ValueError(expected("normal_", "a non-negative std", "std", std, "take abs(std)"))
+    z = randn(x.shape, dtype=_floating("normal_", x.dtype), generator=generator)
+    return _write("normal_", x, z * std + mean)
+
+
+def _probability(op: str, p: Any) -> float:
+    if not isinstance(p, NUMBERS) or not 0 <= p <= 1:
+        raise ValueError(
+            f"{op}: expected a probability in [0, 1] for p, got {p!r}; dropout probability has to be "
+            "between 0 and 1"
+        )
+    return float(p)
+
+
+def bernoulli_(x: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
+    """Write 1 with probability ``p`` (a number or a tensor), else 0."""
+    p = _probability("bernoulli_", p) if isinstance(p, NUMBERS) else p
+    kind = dtypes.float64 if x.dtype == dtypes.float64 else dtypes.float32
+    u = rand(x.shape, dtype=kind, generator=generator)
+    return _write("bernoulli_", x, (u < p).to(x.dtype))
+
+
+def bernoulli(p: Any, *, generator: Any = None) -> Any:
+    """1 with probability ``p`` elementwise, else 0, in the dtype of p."""
+    return (rand(p.shape, dtype=_floating("bernoulli", p.dtype), generator=generator) < p).to(
+        p.dtype
+    )
+
+
+def random_(x: Any, low: int = 0, high: Any = None, *, generator: Any = None) -> Any:
+    """Write integers in ``[low, high)``; ``random_(n)`` in ``[0, n)``."""
+    if high is None:
+        limits = {"f": 2**24, "i": 2**31 - 1, "u": 256, "b": 2}
+        low, high = (0, low) if low else (0, limits[x.dtype.kind])
+    return _write("random_", x, randint(low, high, x.shape, generator=generator).to(x.dtype))
+
+
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Any:
+    """Normal numbers; ``mean`` and ``std`` may be tensors."""
+    if size is None:
+        reference = mean if hasattr(mean, "shape") else std
+        size = np.broadcast_shapes(
+            getattr(mean, "shape", ()), getattr(std, "shape", ()), getattr(reference, "shape", ())
+        )
+    return randn(size, generator=generator) * std + mean
+
+
+# ------------------------------------------------------------------------------------------ dropout
+
+
+@primitive(
+    infer=lambda x, p, seed, offset: (x.shape, x.dtype),
+    dx=lambda g, p, seed, offset: dropout_at(g, p=p, seed=seed, offset=offset),
+    reference="numgrad.kernels.reference.random:dropout_float64",
+)
+def dropout_at(out, x, *, p, seed, offset):
+    """``x / (1 - p)`` where the number at (seed, offset, element) is >= p, else 0. Its own gradient:
+    nothing but the three numbers is kept."""
+    x = contiguous_array(x)
+    scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
+    target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype)
+    args = [launch.address(target), launch.address(x), seed, offset, _bits(p), _bits(scale)]
+    kernel = getattr(kernels, f"dropout_{x.dtype.name}")
+    launch.ranged(kernel, args, x.size, unit=1024, parallel=x.size >= launch.PARALLEL_MIN)
+    if target is not out:
+        copy_into(out, target)
+
+
+def dropout(
+    x: Any, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Any = None
+) -> Any:
+    """Zero each element with probability ``p`` and scale the rest by ``1 / (1 - p)``
+    (Srivastava et al. 2014); the identity unless ``training``.
+
+    Raises:
+        ValueError: p outside [0, 1].
+    """
+    p = _probability("dropout", p)
+    if x.dtype.kind != "f":
+        raise TypeError(expected("dropout", "a floating dtype", "x", shown(x), "use .float()"))
+    if not training or p == 0:
+        return x
+    seed, offset = (default_generator if generator is None else generator).take(
+        math.prod(x.shape), 1
+    )
+    if inplace:
+        return dropout_at.in_place(x, p=p, seed=seed, offset=offset)
+    return dropout_at(x, p=p, seed=seed, offset=offset)

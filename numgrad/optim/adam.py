@@ -1,0 +1,90 @@
+"""Adam."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..graph import storage
+from ..ops.creation import zeros_like
+from ..ops.elementwise import maximum
+from ..tensor import Tensor
+from .optimizer import Optimizer, refuse
+
+
+class Adam(Optimizer):
+    """Adam: steps of about lr, whatever the scale of the gradients.
+
+    For a parameter p with gradient g, at step t = 1, 2, …, from m = v = 0::
+
+        g = g + weight_decay · p
+        m = β1 · m + (1 - β1) · g
+        v = β2 · v + (1 - β2) · g²
+        u = v, or with amsgrad the largest v so far
+        p = p - lr / (1 - β1^t) · m / (sqrt(u) / sqrt(1 - β2^t) + eps)
+
+    Args:
+        params: parameters or groups; see `Optimizer`.
+        lr: the learning rate, ≥ 0.
+        betas: β1 and β2, each in [0, 1).
+        eps: ≥ 0; keeps the quotient finite.
+        weight_decay: the factor of the L2 penalty, ≥ 0.
+        amsgrad: never divide by less than before.
+
+    Raises:
+        TypeError, ValueError: as `Optimizer`, and for options outside these bounds.
+
+    Notes: D. P. Kingma, J. Ba, "Adam: a method for stochastic optimization" (ICLR 2015),
+        algorithm 1; amsgrad: S. J. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and
+        beyond" (ICLR 2018), algorithm 2, with the bias corrected, as in PyTorch.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "amsgrad": amsgrad,
+            },
+        )
+
+    def check(self, group: dict[str, Any]) -> None:
+        for name in ("lr", "eps", "weight_decay"):
+            if not group[name] >= 0:
+                raise refuse("Adam", f"{name} >= 0", name, group[name], "pass 0 or more")
+        betas = group["betas"]
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise refuse(
+                "Adam", "two numbers in [0, 1)", "betas", betas, "pass for instance (0.9, 0.999)"
+            )
+
+    def update(
+        self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
+        beta1, beta2 = group["betas"]
+        names = ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * bool(group["amsgrad"])
+        for name in names:
+            if name not in state:
+                state[name] = zeros_like(param)
+                state[name].storage.move_to(storage.OPTIMIZER)
+        state["step"] = step = state.get("step", 0) + 1
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        with storage.category(storage.WORKSPACE):
+            if group["weight_decay"]:
+                grad = grad.add(param, alpha=group["weight_decay"])
+            mean.lerp_(grad, 1 - beta1)
+            square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+            if group["amsgrad"]:
+                largest = state["max_exp_avg_sq"]
+                square = maximum.in_place(largest, square)
+            denominator = square.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
+            param.addcdiv_(mean, denominator, value=-group["lr"] / (1 - beta1**step))

@@ -1,0 +1,420 @@
+"""Optimizers against the formulas written out in NumPy, in float64."""
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+from numgrad import nn
+from numgrad.checkpoint import load, save
+from numgrad.graph import node, storage
+from numgrad.graph.mode import no_grad
+from numgrad.ops.creation import ones, tensor, zeros
+from numgrad.optim import SGD, Adam, Optimizer
+from numgrad.tensor import Parameter, Variable
+
+START = np.array([1.0, -2.0, 3.0, 0.5])
+
+
+def gradients(n=6):
+    return list(np.random.RandomState(0).randn(n, 4))
+
+
+def run(make, grads=None):
+    p = Parameter(tensor(START))
+    optimizer = make([p])
+    path = []
+    for g in gradients() if grads is None else grads:
+        p.grad = tensor(g)
+        optimizer.step()
+        path.append(p.detach().numpy().copy())
+    return np.array(path)
+
+
+def sgd(grads, lr, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False):
+    p, b, path = START.copy(), None, []
+    for g in grads:
+        g = g + weight_decay * p
+        if momentum:
+            b = g.copy() if b is None else momentum * b + (1 - dampening) * g
+            g = g + momentum * b if nesterov else b
+        p = p - lr * g
+        path.append(p)
+    return np.array(path)
+
+
+def adam(grads, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False):
+    p, path = START.copy(), []
+    m = v = largest = np.zeros(4)
+    for t, g in enumerate(grads, 1):
+        g = g + weight_decay * p
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g * g
+        largest = np.maximum(largest, v)
+        m_hat = m / (1 - betas[0] ** t)
+        v_hat = (largest if amsgrad else v) / (1 - betas[1] ** t)
+        p = p - lr * m_hat / (np.sqrt(v_hat) + eps)
+        path.append(p)
+    return np.array(path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": 0.1},
+        {"lr": 0.1, "weight_decay": 0.3},
+        {"lr": 0.1, "momentum": 0.9},
+        {"lr": 0.1, "momentum": 0.9, "dampening": 0.4},
+        {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.2, "dampening": 0.1},
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.2},
+        {"lr": 0.0, "momentum": 0.5},
+    ],
+)
+def test_sgd(options):
+    expected = sgd(gradients(), **options)
+    assert np.allclose(run(lambda p: SGD(p, **options)), expected, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lr": 0.1},
+        {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3},
+        {"lr": 0.1, "betas": (0.0, 0.0)},
+        {"lr": 0.1, "weight_decay": 0.3},
+        {"lr": 0.1, "amsgrad": True},
+        {"lr": 0.1, "amsgrad": True, "weight_decay": 0.1, "betas": (0.8, 0.6)},
+    ],
+)
+def test_adam(options):
+    expected = adam(gradients(), **options)
+    assert np.allclose(run(lambda p: Adam(p, **options)), expected, rtol=1e-12, atol=0)
+
+
+def test_first_step_of_adam_is_lr():
+    path = run(lambda p: Adam(p, lr=0.1, eps=0), [np.array([1e-5, -3.0, 1e4, 7.0])])
+    assert np.allclose(path[0], START - 0.1 * np.array([1, -1, 1, 1]))
+
+
+def test_amsgrad_differs():
+    grads = [np.full(4, 10.0), *[np.full(4, 0.1)] * 8]
+    plain, ams = (run(lambda p: Adam(p, lr=0.1, betas=(0, 0.5), amsgrad=a), grads) for a in (0, 1))
+    assert np.abs(plain[-1] - plain[-2]).min() > 2 * np.abs(ams[-1] - ams[-2]).max()
+
+
+def test_float32_stays_float32():
+    p = Parameter(ones(3))
+    for optimizer in (SGD([p], momentum=0.9), Adam([p], amsgrad=True)):
+        p.grad = ones(3)
+        optimizer.step()
+        assert p.dtype == "float32" and p.is_leaf and p.requires_grad
+        for value in optimizer.state[p].values():
+            assert isinstance(value, int) or value.dtype == "float32"
+
+
+# ------------------------------------------------------------------------------------- what moves
+
+
+class Both:
+    def __init__(self, params):
+        self.kinds = [
+            SGD(params, lr=0.1, momentum=0.9, weight_decay=0.5),
+            Adam(params, lr=0.1, weight_decay=0.5),
+        ]
+
+
+def test_frozen_parameters_never_move():
+    for optimizer_of in (lambda p: Both(p).kinds[0], lambda p: Both(p).kinds[1]):
+        a, b = Parameter(ones(2)), Parameter(ones(2))
+        optimizer = optimizer_of([a, b])
+        b.grad = zeros(2)
+        b.requires_grad_(False)
+        a.grad = zeros(2)
+        optimizer.step()
+        assert (a.detach().numpy() < 1).all()  # weight decay
+        assert (b.detach().numpy() == 1).all() and b not in optimizer.state
+        b.requires_grad_(True)
+        optimizer.step()
+        assert (b.detach().numpy() < 1).all()
+
+
+def test_no_gradient_no_change():
+    p = Parameter(ones(2))
+    for optimizer in Both([p]).kinds:
+        optimizer.step()
+        assert (p.detach().numpy() == 1).all() and not optimizer.state
+
+
+def test_step_leaves_no_graph_and_counts_a_version():
+    p = Parameter(ones(2))
+    (p * p).sum().backward()
+    before, version, address = node.counters.nodes, p._version, p.data_ptr()
+    SGD([p], lr=0.5).step()
+    assert node.counters.nodes == before and p._version > version and p.data_ptr() == address
+    assert p.is_leaf and p.grad_fn is None and p.detach().numpy().tolist() == [0, 0]
+
+
+def test_step_between_forward_and_backward_is_noticed():
+    p = Parameter(ones(2))
+    loss = (p * p).sum()
+    p.grad = ones(2)
+    SGD([p], lr=0.5).step()
+    with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+        loss.backward()
+
+
+def test_gradients_with_history():
+    p = Parameter(ones(2))
+    (p**3).sum().backward(create_graph=True)
+    assert p.grad.requires_grad
+    optimizer = SGD([p], lr=0.1, momentum=0.5)
+    optimizer.step()
+    assert not optimizer.state[p]["momentum_buffer"].requires_grad and p.is_leaf
+    assert np.allclose(p.detach().numpy(), 0.7)
+    optimizer.zero_grad(set_to_none=False)
+    assert p.grad.numpy().tolist() == [0, 0] and not p.grad.requires_grad
+    optimizer.zero_grad()
+    assert p.grad is None
+
+
+def test_gradients_that_are_variables():
+    p = Parameter(tensor(2.0))
+    loss = Variable(ones(1)) * p
+    assert type(loss) is Variable
+    loss.backward()
+    for optimizer in (SGD([p], lr=0.5, momentum=0.9), Adam([p], lr=0.5)):
+        optimizer.step()
+        assert p.shape == () and not p.volatile and p.requires_grad
+        for value in optimizer.state[p].values():
+            assert isinstance(value, int) or (type(value) is not Variable and value.shape == ())
+    assert p.item() == pytest.approx(1.0)
+
+
+def test_optimizing_a_variable():
+    x = Variable(ones(3), requires_grad=True)
+    optimizer = SGD([x], lr=0.1, momentum=0.9, weight_decay=0.1)
+    (x * x).sum().backward()
+    optimizer.step()
+    assert type(x) is Variable and x.requires_grad and not x.volatile and x.is_leaf
+    assert np.allclose(x.data.numpy(), 1 - 0.1 * 2.1)
+
+
+def test_closure():
+    p = Parameter(ones(1))
+    optimizer = SGD([p], lr=0.25)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    with no_grad():
+        assert optimizer.step(closure).item() == 1
+    assert p.detach().numpy().tolist() == [0.5]
+    assert optimizer.step() is None
+
+
+def test_groups():
+    a, b, c = (Parameter(ones(1)) for _ in range(3))
+    optimizer = SGD([{"params": [a]}, {"params": b, "lr": 0.5}], lr=0.1)
+    optimizer.add_param_group({"params": [c], "lr": 1.0, "momentum": 0.9})
+    for p in (a, b, c):
+        p.grad = ones(1)
+    optimizer.step()
+    assert [p.item() for p in (a, b, c)] == pytest.approx([0.9, 0.5, 0.0])
+    assert [len(s) for s in (optimizer.state[a], optimizer.state[c])] == [0, 1]
+    optimizer.param_groups[0]["lr"] = 0.2
+    optimizer.step()
+    assert a.item() == pytest.approx(0.7)
+    assert "Parameter Group 2" in repr(optimizer) and "lr: 0.2" in repr(optimizer)
+
+
+def test_memory_is_optimizer_state():
+    p = Parameter(ones(10_000))
+    for make, count in ((lambda: SGD([p], momentum=0.9), 1), (lambda: Adam([p], amsgrad=True), 3)):
+        before = storage.bytes_by_category()[storage.OPTIMIZER]
+        optimizer = make()
+        p.grad = ones(10_000)
+        for _ in range(2):
+            optimizer.step()
+        assert storage.bytes_by_category()[storage.OPTIMIZER] - before == count * 40_000
+        del optimizer
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+def test_parameter_errors():
+    p, frozen = Parameter(ones(1)), Parameter(ones(1), requires_grad=False)
+    for make in (SGD, Adam):
+        with pytest.raises(ValueError, match="^optimizer got an empty parameter list"):
+            make([])
+        with pytest.raises(
+            ValueError, match="^optimizing a parameter that doesn't require gradients"
+        ):
+            make([p, frozen])
+        with pytest.raises(ValueError, match="^can't optimize a non-leaf Variable"):
+            make([p * 2])
+        with pytest.raises(
+            TypeError, match=r"expected an iterable .* got Parameter of shape \(1,\)"
+        ):
+            make(p)
+        with pytest.raises(TypeError, match="whose order changes"):
+            make({p})
+        with pytest.raises(TypeError, match="whose order changes"):
+            make([{"params": {p}}])
+        with pytest.raises(TypeError, match="expected tensors for params, got int 3 at 1"):
+            make([p, 3])
+        with pytest.raises(ValueError, match="appear in more than one parameter group"):
+            make([{"params": [p]}, {"params": [p]}])
+        with pytest.raises(ValueError, match="expected the key 'params'"):
+            make([{"lr": 0.1}])
+        with pytest.raises(TypeError, match="param_group must be a dict"):
+            make([{"params": p}, p])
+        with pytest.warns(UserWarning, match="got one twice"):
+            make([p, p])
+    with pytest.raises(NotImplementedError):
+        p.grad = ones(1)
+        Optimizer([p], {}).step()
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "text"),
+    [
+        (SGD, {"lr": -1}, "SGD: expected lr >= 0 for lr, got -1"),
+        (SGD, {"lr": float("nan")}, "got nan"),
+        (SGD, {"momentum": -0.1}, "momentum >= 0"),
+        (SGD, {"weight_decay": -1}, "weight_decay >= 0"),
+        (SGD, {"nesterov": True}, "Nesterov momentum requires a momentum and zero dampening"),
+        (SGD, {"nesterov": True, "momentum": 0.9, "dampening": 0.1}, "Nesterov momentum requires"),
+        (Adam, {"lr": -1}, "Adam: expected lr >= 0 for lr, got -1"),
+        (Adam, {"eps": -1e-8}, "eps >= 0"),
+        (Adam, {"weight_decay": -1}, "weight_decay >= 0"),
+        (Adam, {"betas": (1.0, 0.9)}, r"two numbers in \[0, 1\)"),
+        (Adam, {"betas": (0.9, -0.1)}, r"two numbers in \[0, 1\)"),
+    ],
+)
+def test_option_errors(make, options, text):
+    p = Parameter(ones(1))
+    with pytest.raises(ValueError, match=text):
+        make([p], **options)
+    with pytest.raises(ValueError, match=text):
+        make([{"params": [p], **options}])
+
+
+# ------------------------------------------------------------------------------------ state dicts
+
+
+def make_sgd(params):
+    return SGD(params, lr=0.1, momentum=0.9)
+
+
+def make_adam(params):
+    return Adam(params, lr=0.1, amsgrad=True)
+
+
+def through_file(state):
+    file = io.BytesIO()
+    save(state, file)
+    return load(io.BytesIO(file.getvalue()))
+
+
+@pytest.mark.parametrize("make", [make_sgd, make_adam])
+@pytest.mark.parametrize("through", [lambda s: s, copy.deepcopy, through_file])
+def test_resume(make, through):
+    """Six steps at once, and three, a save, a load and three more: the same bits."""
+    expected = run(make)
+    p = Parameter(tensor(START))
+    first = make([p])
+    for g in gradients()[:3]:
+        p.grad = tensor(g)
+        first.step()
+    state = through(first.state_dict())
+    q = Parameter(tensor(p.detach().numpy()))
+    second = make([q])
+    second.param_groups[0]["lr"] = 77
+    second.load_state_dict(state)
+    assert second.param_groups[0]["lr"] == 0.1 and second.param_groups[0]["params"] == [q]
+    for g, wanted in zip(gradients()[3:], expected[3:]):
+        q.grad = tensor(g)
+        second.step()
+        assert np.array_equal(q.detach().numpy(), wanted)
+
+
+def test_layout_is_that_of_pytorch():
+    a, b, c = (Parameter(ones(2)) for _ in range(3))
+    optimizer = Adam([{"params": [a, b]}, {"params": [c], "lr": 0.5}])
+    b.grad = ones(2)
+    optimizer.step()
+    state = optimizer.state_dict()
+    assert list(state) == ["state", "param_groups"] and list(state["state"]) == [1]
+    assert set(state["state"][1]) == {"step", "exp_avg", "exp_avg_sq"}
+    assert [g["params"] for g in state["param_groups"]] == [[0, 1], [2]]
+    assert [g["lr"] for g in state["param_groups"]] == [1e-3, 0.5]
+
+
+def test_load_from_pytorch():
+    """Its step is a tensor, its groups have more options, and old files number by identity."""
+    p = Parameter(tensor(START))
+    optimizer = make_adam([p])
+    values = {"exp_avg": ones(4), "exp_avg_sq": ones(4), "max_exp_avg_sq": ones(4)}
+    group = {"lr": 0.5, "betas": (0.9, 0.99), "foreach": None, "params": [140230]}
+    optimizer.load_state_dict(
+        {"state": {140230: {"step": tensor(5.0), **values}}, "param_groups": [group]}
+    )
+    state = optimizer.state[p]
+    assert state["step"] == 5 and type(state["step"]) is int
+    assert state["exp_avg"].dtype == "float64" and state["exp_avg"] is not values["exp_avg"]
+    assert state["exp_avg"].storage.category == storage.OPTIMIZER
+    assert (
+        optimizer.param_groups[0]["betas"] == (0.9, 0.99)
+        and optimizer.param_groups[0]["eps"] == 1e-8
+    )
+
+
+def test_load_errors_change_nothing():
+    p = Parameter(tensor(START))
+    optimizer = make_sgd([p])
+    p.grad = ones(4).double()
+    optimizer.step()
+    good = copy.deepcopy(optimizer.state_dict())
+    two = copy.deepcopy(good)
+    two["param_groups"][0]["params"] = [0, 1]
+    shape = copy.deepcopy(good)
+    shape["state"][0]["momentum_buffer"] = ones(3)
+    shape["param_groups"][0]["lr"] = 9
+    option = copy.deepcopy(good)
+    option["param_groups"][0]["lr"] = -1
+    for state, text in (
+        (
+            {**good, "param_groups": []},
+            "^loaded state dict has a different number of parameter groups",
+        ),
+        (two, "doesn't match the size of optimizer's group"),
+        (shape, r"expected shape \(4,\) for momentum_buffer, got \(3,\)"),
+        (option, "expected lr >= 0"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            optimizer.load_state_dict(state)
+    for state in (3, {}, {"state": {}}):
+        with pytest.raises(TypeError, match="expected a dict of 'state' and 'param_groups'"):
+            optimizer.load_state_dict(state)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert np.array_equal(optimizer.state[p]["momentum_buffer"].numpy(), np.ones(4))
+
+
+def test_pickle_keeps_parameters_together():
+    net = nn.Linear(2, 2)
+    optimizer = make_adam(net.parameters())
+    net(ones(1, 2)).sum().backward()
+    optimizer.step()
+    net.zero_grad()
+    other_net, other = pickle.loads(pickle.dumps((net, optimizer)))
+    assert other.param_groups[0]["params"][0] is other_net.weight
+    assert other.state[other_net.weight]["step"] == 1
+    assert type(other) is Adam
