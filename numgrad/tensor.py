@@ -201,12 +201,9 @@ class Tensor(Methods, Value):
     def data(self, value: Any) -> None:
         if not isinstance(value, Value):
             raise TypeError(expected("data", "a Tensor", "value", shown(value), "use tensor(…)"))
-        if value.dtype != self.dtype:
-            raise RuntimeError(
-                expected("data", f"dtype {self.dtype}", "value", shown(value), "convert it first")
-            )
         kind = self.storage.category
-        self._array, self.storage, self.shape = value.array, value.storage, value.shape
+        self._array, self.storage = value.array, value.storage
+        self.shape, self.dtype = value.shape, value.dtype
         self.group = Group()
         if kind == PARAMETER and self.storage.owned:
             self.storage.move_to(PARAMETER)
@@ -307,7 +304,8 @@ class Tensor(Methods, Value):
         """The name of the tensor's type, or the tensor converted to a type or dtype."""
         if kind is None:
             return f"numgrad.{TYPE_NAMES[self.dtype]}"
-        return self.to(getattr(kind, "dtype", kind))
+        own = getattr(kind, "dtype", None)  # of FloatTensor and the like
+        return self.to(own if isinstance(own, np.dtype) else kind)
 
     def type_as(self, other: Any) -> Any:
         """The tensor converted to the dtype of another."""

@@ -31,8 +31,6 @@ WIDENED = {
 }
 """Dtypes that numgrad has not, and those that hold all their values. U64 has no such."""
 
-Path = "str | os.PathLike[str]"
-
 
 def save(obj: Any, file: "str | os.PathLike[str] | BinaryIO") -> None:
     """Save tensors, and the dicts and lists they are in, as a safetensors file.
@@ -72,7 +70,7 @@ def save(obj: Any, file: "str | os.PathLike[str] | BinaryIO") -> None:
     if hasattr(file, "write"):
         write(cast(BinaryIO, file))
     else:
-        with replacing(cast(Path, file)) as out:
+        with replacing(file) as out:
             write(out)
 
 
@@ -94,7 +92,7 @@ def load(file: "str | os.PathLike[str] | BinaryIO") -> Any:
     """
     if hasattr(file, "read"):
         return _load_open(cast(BinaryIO, file))
-    path = os.fspath(cast(Path, file))
+    path = os.fspath(file)
     with open(path, "rb") as opened:
         return _load(opened, os.fstat(opened.fileno()).st_size, str(path))
 

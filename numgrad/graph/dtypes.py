@@ -52,7 +52,7 @@ def as_dtype(spec: Any, op: str = "dtype") -> np.dtype[Any]:
         found = np.dtype(spec)
     except TypeError:
         found = None
-    if found not in ALL or spec is None:
+    if spec is None or found is None or found not in ALL:
         names = ", ".join(dtype.name for dtype in ALL)
         raise TypeError(f"{op}: expected one of {names} for dtype, got {spec!r}; convert it first")
     return found

@@ -190,8 +190,9 @@ class Node:
         return self.op.name + (f" (recorded at {self.trace})" if self.trace else "")
 
     def release(self) -> None:
-        """Free the saved values; a second backward then raises."""
-        self.saved = None
+        """Free the saved values; a second backward then raises if there were any."""
+        if self.saved:
+            self.saved = None
 
     def __repr__(self) -> str:
         return f"<{self.name}>"

@@ -42,31 +42,33 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """``max(x, 0)``."""
-    return input.relu_() if inplace else ops.relu(input)
+    return ops.relu.in_place(input) if inplace else ops.relu(input)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """``min(max(x, 0), 6)``."""
-    return input.relu6_() if inplace else ops.relu6(input)
+    return ops.relu6.in_place(input) if inplace else ops.relu6(input)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """``x`` where positive, else ``negative_slope · x``."""
     if inplace:
-        return input.leaky_relu_(negative_slope)
+        return ops.leaky_relu.in_place(input, negative_slope)
     return ops.leaky_relu(input, negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``x`` where positive, else ``alpha · (exp(x) - 1)``."""
-    return input.elu_(alpha) if inplace else ops.elu(input, alpha)
+    return ops.elu.in_place(input, alpha) if inplace else ops.elu(input, alpha)
 
 
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """``x`` cut to ``[min_val, max_val]``."""
-    return input.hardtanh_(min_val, max_val) if inplace else ops.hardtanh(input, min_val, max_val)
+    if inplace:
+        return ops.hardtanh.in_place(input, min_val, max_val)
+    return ops.hardtanh(input, min_val, max_val)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -76,7 +78,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """``x · sigmoid(x)``."""
-    return input.silu_() if inplace else ops.silu(input)
+    return ops.silu.in_place(input) if inplace else ops.silu(input)
 
 
 def gelu(input: Tensor) -> Tensor:

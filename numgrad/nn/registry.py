@@ -55,5 +55,5 @@ def warn_unregistered(owner: Any, name: str, value: Any, module_type: type) -> N
         f"{type(value).__name__}; what is in it is not registered: it is not trained, moved, saved "
         f"or loaded with the module; assign {container}(...) instead",
         UserWarning,
-        stacklevel=4,
+        stacklevel=3,
     )

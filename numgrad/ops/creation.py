@@ -10,7 +10,7 @@ from ..graph import dtypes
 from ..graph.apply import above, make
 from ..graph.device import CPU, device
 from ..graph.errors import expected, shown
-from ..graph.storage import DATA, adopt, allocate, category
+from ..graph.storage import ACTIVATION, DATA, adopt, allocate, category, local
 from ..graph.value import Value
 from .declare import NUMBERS
 from .kernel_calls import copy_into, fill
@@ -32,7 +32,8 @@ def check_device(op: str, where: Any) -> None:
 
 
 def _new(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    with category(DATA):
+    # What is created outside any special region is the user's data, not an activation.
+    with category(DATA if local.category == ACTIVATION else local.category):
         array, storage = allocate(shape, dtype)
     return make(array, storage)
 

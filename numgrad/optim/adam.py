@@ -83,6 +83,7 @@ class Adam(Optimizer):
                 grad = grad.add(param, alpha=group["weight_decay"])
             mean.lerp_(grad, 1 - beta1)
             square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+            del grad  # with weight decay a temporary, whose memory the next one can have
             if group["amsgrad"]:
                 largest = state["max_exp_avg_sq"]
                 square = maximum.in_place(largest, square)

@@ -81,5 +81,10 @@ class SGD(Optimizer):
                     buffer.storage.move_to(storage.OPTIMIZER)
                 else:
                     buffer.mul_(momentum).add_(grad, alpha=1 - group["dampening"])
-                grad = grad.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+                if not group["nesterov"]:
+                    grad = buffer
+                elif group["weight_decay"]:  # grad is a temporary already
+                    grad.add_(buffer, alpha=momentum)
+                else:
+                    grad = grad.add(buffer, alpha=momentum)
         param.add_(grad, alpha=-group["lr"])

@@ -86,7 +86,7 @@ def test_gradients():
     x.sum().backward()
     assert np.allclose(loc.grad.numpy(), 21) and np.allclose(scale.grad.numpy(), noise.sum((0, 1)))
     loc.grad = scale.grad = None
-    normal.log_prob(tensor(VALUES)).sum().backward()
+    Normal(loc, scale).log_prob(tensor(VALUES)).sum().backward()
     z = (VALUES - LOC) / SCALE
     assert np.allclose(loc.grad.numpy(), (z / SCALE).sum(1, keepdims=True))
     assert np.allclose(scale.grad.numpy(), ((z**2 - 1) / SCALE).sum(0))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from numgrad import nn
+from numgrad.checkpoint import load, save
 from numgrad.ops.creation import ones, tensor, zeros
 from numgrad.tensor import Parameter, Tensor, Variable
 
@@ -179,3 +180,12 @@ def test_frozen_and_tied_parameters_load():
     tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     tied[1].weight = tied[0].weight
     tied.load_state_dict(tied.state_dict())
+
+
+def test_through_a_file(tmp_path):
+    source, target = net(), net()
+    save({"model": source.state_dict(), "epoch": 3}, tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors")
+    assert loaded["epoch"] == 3 and list(loaded["model"]) == NAMES
+    target.load_state_dict(loaded["model"])
+    assert unchanged(target, snapshot(source))

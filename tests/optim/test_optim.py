@@ -1,13 +1,14 @@
 """Optimizers against the formulas written out in NumPy, in float64."""
 
 import copy
+import gc
 import io
 import pickle
 
 import numpy as np
 import pytest
 
-from numgrad import nn
+from numgrad import memory, nn
 from numgrad.checkpoint import load, save
 from numgrad.graph import node, storage
 from numgrad.graph.mode import no_grad
@@ -246,19 +247,42 @@ def test_memory_is_optimizer_state():
         del optimizer
 
 
+@pytest.mark.parametrize(
+    ("make", "temporaries"),
+    [
+        (lambda p: SGD(p), 0),
+        (lambda p: SGD(p, momentum=0.9), 0),
+        (lambda p: SGD(p, weight_decay=0.1), 1),
+        (lambda p: SGD(p, weight_decay=0.1, momentum=0.9, nesterov=True), 1),
+        (lambda p: Adam(p), 1),
+        (lambda p: Adam(p, amsgrad=True, weight_decay=0.1), 1),
+    ],
+)
+def test_temporaries(make, temporaries):
+    p = Parameter(ones(10_000))
+    optimizer = make([p])
+    p.grad = ones(10_000)
+    optimizer.step()
+    gc.collect()  # garbage of other tests that goes inside the region would count
+    with memory.track() as region:
+        optimizer.step()
+    assert region.peak_bytes == region.by_category["workspace"] == temporaries * 40_000
+    assert region.nodes == region.live_bytes == 0
+
+
 # ------------------------------------------------------------------------------------------ errors
 
 
 def test_parameter_errors():
     p, frozen = Parameter(ones(1)), Parameter(ones(1), requires_grad=False)
     for make in (SGD, Adam):
-        with pytest.raises(ValueError, match="^optimizer got an empty parameter list"):
+        with pytest.raises(ValueError, match=r"^optimizer got an empty parameter list"):
             make([])
         with pytest.raises(
-            ValueError, match="^optimizing a parameter that doesn't require gradients"
+            ValueError, match=r"^optimizing a parameter that doesn't require gradients"
         ):
             make([p, frozen])
-        with pytest.raises(ValueError, match="^can't optimize a non-leaf Variable"):
+        with pytest.raises(ValueError, match=r"^can't optimize a non-leaf Variable"):
             make([p * 2])
         with pytest.raises(
             TypeError, match=r"expected an iterable .* got Parameter of shape \(1,\)"
