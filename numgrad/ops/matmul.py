@@ -58,6 +58,23 @@ def product(out, x, y, bias=None):
         copy_into(out, target)
 
 
+@primitive(
+    infer=lambda x, weight, bias=None: ((x.shape[0], weight.shape[0]), x.dtype),
+    dx=lambda g, weight: product(g, weight),
+    dweight=lambda g, x: product(matrix_transpose(g), x),
+    dbias=lambda g, bias_shape: above.sum_to(g, bias_shape),
+    reference="numgrad.kernels.reference.matmul:linear",
+)
+def affine(out, x, weight, bias=None):
+    """``x (m, k) @ weight (n, k).T (+ bias (n,)) -> (m, n)``: one node, so that with a volatile x not
+    even the transpose of the weight is recorded."""
+    if out.size:
+        target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype)
+        _gemm(target, x, weight.T, bias)
+        if target is not out:
+            copy_into(out, target)
+
+
 def _gemm(out: np.ndarray, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None) -> None:
     """One GEMM launch over at most one batch axis."""
     m, n, k = out.shape[-2], out.shape[-1], x.shape[-1]
@@ -208,7 +225,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
         if not bias.array.flags.c_contiguous:
             bias = bias.contiguous()
     flat = x if x.dim() == 2 else reshape(x, -1, x.shape[-1])
-    out = product(flat, matrix_transpose(weight), bias)
+    out = affine(flat, weight, bias)
     return out if x.dim() == 2 else reshape(out, *x.shape[:-1], weight.shape[0])
 
 

@@ -5,6 +5,19 @@ import math
 import numpy as np
 
 
+def power(x, y):
+    """Integers to negative powers are rounded towards 0, as in PyTorch."""
+    if np.result_type(x, y).kind not in "iu":
+        return np.power(x, y)
+    exact = np.power(x, np.maximum(y, 0))
+    unit = np.where(x == 1, 1, np.where(x == -1, 1 - 2 * (y % 2), 0))
+    return np.where(y < 0, unit, exact).astype(exact.dtype)
+
+
+def sign(x):
+    return np.where(np.isnan(x), 0, np.sign(x)).astype(np.asarray(x).dtype)
+
+
 def rsqrt(x):
     return 1 / np.sqrt(x)
 

@@ -20,3 +20,8 @@ def matmul(x: Array, y: Array, bias: Array | None = None, out: Array | None = No
     if out is not None:
         result = result + out.astype(exact)
     return result.astype(x.dtype)
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """``x @ weight.T (+ bias)`` of (m, k) and (n, k), in the element type of ``x``."""
+    return matmul(x, weight.T, bias)
