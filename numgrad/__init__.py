@@ -1,6 +1,6 @@
 """numgrad: PyTorch's autograd API on Numba kernels, with volatile inputs that cost no tape."""
 
-from . import autograd, memory, ops
+from . import autograd, checkpoint, data, distributions, memory, nn, ops, optim
 from .autograd import (
     Function,
     GradError,
@@ -13,10 +13,9 @@ from .autograd import (
     no_grad,
     set_grad_enabled,
 )
+from .checkpoint import CheckpointError, load, save
 from .graph.device import device
-from .graph.dtypes import (
-    bool_ as bool,
-)
+from .graph.dtypes import bool_ as bool
 from .graph.dtypes import (
     float32,
     float64,
@@ -26,30 +25,69 @@ from .graph.dtypes import (
     set_default_dtype,
     uint8,
 )
-from .graph.dtypes import (
-    float32 as float,
-)
-from .graph.dtypes import (
-    float64 as double,
-)
-from .graph.dtypes import (
-    int32 as int,
-)
-from .graph.dtypes import (
-    int64 as long,
-)
+from .graph.dtypes import float32 as float
+from .graph.dtypes import float64 as double
+from .graph.dtypes import int32 as int
+from .graph.dtypes import int64 as long
+from .graph.errors import DtypeError, ShapeError
 from .kernels.launch import get_num_threads, set_num_threads
 from .ops import *  # noqa: F403
 from .ops.declare import elementwise
-from .tensor import Size, Tensor, Variable
+from .tensor import Size, Tensor, realize
 from .typed import BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor
+from .variable import Variable
 from .version import __version__
 
-
-def realize(*tensors: Tensor) -> None:
-    """Wait until the tensors' values exist. Operations run at once, so there is nothing to wait for."""
-    for i, tensor in enumerate(tensors):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"realize: expected a Tensor for tensors[{i}], got {tensor!r}; pass tensors"
-            )
+__all__ = [
+    "BoolTensor",
+    "ByteTensor",
+    "CheckpointError",
+    "DoubleTensor",
+    "DtypeError",
+    "FloatTensor",
+    "Function",
+    "GradError",
+    "IntTensor",
+    "LongTensor",
+    "ShapeError",
+    "Size",
+    "Tensor",
+    "Variable",
+    "__version__",
+    "autograd",
+    "bool",
+    "checkpoint",
+    "data",
+    "detect_anomaly",
+    "device",
+    "distributions",
+    "double",
+    "elementwise",
+    "enable_grad",
+    "explain",
+    "float",
+    "float32",
+    "float64",
+    "get_default_dtype",
+    "get_num_threads",
+    "inference_mode",
+    "int",
+    "int32",
+    "int64",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "load",
+    "long",
+    "memory",
+    "nn",
+    "no_grad",
+    "ops",
+    "optim",
+    "realize",
+    "save",
+    "set_default_dtype",
+    "set_grad_enabled",
+    "set_num_threads",
+    "uint8",
+]
+__all__ += ops.__all__

@@ -4,23 +4,28 @@ import gc
 from typing import Any
 
 from .graph import node, storage
+from .graph.device import device as Device
 from .graph.storage import CATEGORIES
 from .kernels import launch
 
-__all__ = ["empty_cache", "reset_peak", "stats", "track"]
+__all__ = ["empty_cache", "graphs", "reset_peak", "stats", "track"]
 
 
-def stats(device: str = "cpu") -> dict[str, Any]:
-    """Bytes of a device's memory.
+def stats(device: Any = "cpu") -> dict[str, Any]:
+    """Bytes of a device's memory, of all threads together.
 
     Returns:
         ``live_bytes`` (tensors alive), ``reserved_bytes`` (of the pool, from the system),
         ``peak_bytes`` and ``peak_by_category`` (at the instant of the peak) with ``peak_op``,
         ``peak_reserved_bytes``, and ``by_category``: ``{name: {"live_bytes", "count"}}``.
+
+    Raises:
+        RuntimeError: a device that numgrad has no kernels for.
     """
-    if str(device) != "cpu":
+    if Device(device).type != "cpu":
         raise RuntimeError(
-            f"memory.stats: expected 'cpu' for device, got {device!r}; numgrad has no CUDA kernels yet"
+            f"memory.stats: expected 'cpu' for device, got {device!r}; numgrad has no CUDA kernels "
+            "yet"
         )
     live, counts = storage.bytes_by_category(), storage.counts_by_category()
     peak = storage.overall_peak()
@@ -34,12 +39,15 @@ def stats(device: str = "cpu") -> dict[str, Any]:
         "by_category": {
             name: {"live_bytes": live[i], "count": counts[i]} for i, name in enumerate(CATEGORIES)
         },
-        "graphs": _reachable_graphs(),
     }
 
 
-def _reachable_graphs() -> int:
-    """Nodes alive that no other node leads to: how many graphs somebody keeps."""
+def graphs() -> int:
+    """How many graphs somebody keeps: nodes alive that no other node leads to.
+
+    A number that grows from step to step tells that something holds results with their history, as
+    ``total += loss`` does; keep ``float(loss)`` instead. Looks at every object of the process: slow.
+    """
     nodes = [obj for obj in gc.get_objects() if type(obj) is node.Node]
     inner = {id(edge[0]) for n in nodes for edge in n.edges if edge is not None}
     return sum(id(n) not in inner for n in nodes)
@@ -60,8 +68,10 @@ class track:
 
     While the region is open the attributes tell the state so far; afterwards they keep the end's.
 
+    All threads count. Regions may be nested and overlap.
+
     Attributes:
-        nodes: op nodes made by this thread. launches: kernel launches of this thread.
+        nodes: op nodes made. launches: kernel launches.
         saved_tensors: values that nodes made in the region hold, parameters and buffers excluded.
         saved_bytes: bytes of the distinct whole storages they hold, also where the user holds them.
         peak_bytes, peak_op, by_category: the highest total, the op that reached it, and the
@@ -70,37 +80,32 @@ class track:
     """
 
     def __enter__(self) -> "track":
-        self._start_nodes = node.counters.nodes
-        self._start_launches = launch.counters.launches
-        self._record: list[Any] = []
-        node.recorders.append(self._record)
-        self._start_by_category = storage.bytes_by_category()
-        self._peak = storage.open_peak()
         self._closed: dict[str, Any] | None = None
+        self._start_nodes = node.counters.total("nodes")
+        self._start_launches = launch.counters.total("launches")
+        self._recorder = node.Recorder()
+        node.recorders.append(self._recorder)
+        self._peak = storage.open_peak()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._closed = self._now()
         storage.close_peak(self._peak)
-        node.recorders[:] = [r for r in node.recorders if r is not self._record]
-        self._record = []
+        node.recorders.remove(self._recorder)
 
     def _now(self) -> dict[str, Any]:
         saved: dict[int, int] = {}
         count = 0
-        for reference in self._record:
-            made = reference()
-            for value in made.saved_values() if made is not None else ():
-                if value is None or value.storage is None:
-                    continue
-                if value.storage.category in (storage.PARAMETER, storage.BUFFER):
-                    continue
-                count += 1
-                saved[id(value.storage)] = value.storage.nbytes
+        for value in self._recorder.saved_values():
+            held = value.storage
+            if held is None or held.category in (storage.PARAMETER, storage.BUFFER):
+                continue
+            count += 1
+            saved[id(held)] = held.nbytes
         peak = self._peak
         return {
-            "nodes": node.counters.nodes - self._start_nodes,
-            "launches": launch.counters.launches - self._start_launches,
+            "nodes": node.counters.total("nodes") - self._start_nodes,
+            "launches": launch.counters.total("launches") - self._start_launches,
             "saved_tensors": count,
             "saved_bytes": sum(saved.values()),
             "peak_bytes": peak.total - peak.start,
@@ -109,7 +114,7 @@ class track:
             "by_category": {
                 name: now - before
                 for name, now, before in zip(
-                    CATEGORIES, peak.by_category, self._start_by_category, strict=True
+                    CATEGORIES, peak.by_category, peak.start_by_category, strict=True
                 )
             },
         }

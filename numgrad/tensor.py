@@ -1,21 +1,21 @@
-"""Tensor, Variable and Parameter: values whose methods are the ops."""
+"""Tensor: a value whose methods are the ops."""
 
 import copy
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from .graph import dtypes, mode
-from .graph.apply import above, make
+from .graph.above import above
 from .graph.device import device as device_type
 from .graph.errors import GradError, expected, shown
-from .graph.storage import PARAMETER, Group, allocate, category
-from .graph.value import HookHandle, Value
+from .graph.storage import PARAMETER, allocate, category
+from .graph.value import HookHandle, Value, alias
 from .ops import arithmetic as ar
 from .ops import creation, movement
 from .ops import elementwise as e
+from .ops.creation import Size
 from .ops.kernel_calls import copy_into
 from .ops.matmul import matmul
 from .ops.methods import Methods
@@ -45,12 +45,13 @@ class Tensor(Methods, Value):
     __array_priority__ = 1000
 
     def __new__(cls, *args: Any, **named: Any) -> Any:
+        made = creation.legacy(args, **{"dtype": dtypes.get_default_dtype(), **named})
         if cls is Tensor:
-            kind = dtypes.get_default_dtype()
-            if len(args) == 1 and not isinstance(args[0], int):
-                return creation.tensor(args[0], dtype=named.pop("dtype", kind), **named)
-            return creation.empty(*args, **{"dtype": kind, **named}) if args else creation.empty(0)
-        return super().__new__(cls)
+            return made
+        self = Value.__new__(cls)
+        self._init(made.array, made.storage)
+        self._requires_grad = made._requires_grad
+        return self
 
     def __numgrad_scalar__(self, name: str, args: Any) -> Any:
         """What ``numgrad.kernels.scalar`` calls a function of Tensors with."""
@@ -60,52 +61,58 @@ class Tensor(Methods, Value):
 
     def _set_requires_grad(self, value: bool) -> None:
         if not isinstance(value, bool):
-            raise TypeError(f"requires_grad must be a bool, got {value!r}; pass True or False")
-        if not self.is_leaf:
-            if value:
-                return
-            raise GradError(
-                "you can only change requires_grad flags of leaf variables. If you want to use a computed "
-                "variable in a subgraph that doesn't require differentiation use "
-                "var_no_grad = var.detach()."
+            raise RuntimeError(
+                f"requires_grad must be a bool, got {shown(value)}; pass True or False"
             )
+        if not self.is_leaf:
+            way_out = (
+                ""
+                if value
+                else " If you want to use a computed variable in a subgraph that doesn't require "
+                "differentiation use var_no_grad = var.detach()."
+            )
+            raise GradError(f"you can only change requires_grad flags of leaf variables.{way_out}")
         if value and self.dtype.kind != "f":
             raise GradError(
-                f"requires_grad_: expected a floating dtype for x, got {self.dtype}; only Tensors of "
+                f"requires_grad_: expected a floating dtype for x, got {self.dtype}; only Tensors "
+                "of "
                 "floating point dtype can require gradients: use .float()"
             )
         if value and self._inference and not mode.state.inference:
             raise GradError(
-                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed; "
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed; "
                 "clone it first"
             )
         self._requires_grad = value
 
-    requires_grad = Value.requires_grad.setter(_set_requires_grad)  # type: ignore[attr-defined]
+    requires_grad: Any = property(
+        Value.requires_grad.fget,  # type: ignore[attr-defined]
+        _set_requires_grad,
+        doc="Whether gradients are wanted for this value; may be set on leaves.",
+    )
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
-        """Set ``requires_grad`` of a leaf; returns the tensor."""
-        self.requires_grad = requires_grad
+        """Set ``requires_grad`` of a leaf; returns the tensor. True of a non-leaf changes nothing."""
+        if requires_grad is not True or self.is_leaf:
+            self.requires_grad = requires_grad
         return self
 
-    @property
-    def volatile(self) -> bool:
-        """Whether nothing that uses this value is recorded. Contagious; may be set on leaves."""
-        return self._volatile
-
-    @volatile.setter
-    def volatile(self, value: bool) -> None:
+    def _set_volatile(self, value: bool) -> None:
         if not isinstance(value, bool):
-            raise RuntimeError("volatile must be a bool")
+            raise RuntimeError(f"volatile must be a bool, got {shown(value)}; pass True or False")
         if not self.is_leaf:
-            raise RuntimeError("volatile can only be set on leaf variables")
-        self._volatile = value
+            raise GradError(
+                "volatile can only be set on leaf variables: make the input volatile, or detach() "
+                "it"
+            )
+        self._volatile, self._origin = value, None
 
-    def become_volatile(self) -> None:
-        """Cut history, hooks and gradient and become volatile (a Variable written to by a volatile)."""
-        self.set_history(None)
-        self.grad_value = self._slot = None
-        self._volatile = True
+    volatile: Any = property(
+        Value.volatile.fget,  # type: ignore[attr-defined]
+        _set_volatile,
+        doc="Whether nothing that uses this value is recorded. Contagious; may be set on leaves.",
+    )
 
     @property
     def grad_fn(self) -> Any:
@@ -134,11 +141,21 @@ class Tensor(Methods, Value):
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad")
         if not isinstance(value, Tensor) or value.dtype != self.dtype:
-            raise RuntimeError(f"assigned grad has data of a different type (got {shown(value)})")
+            raise RuntimeError(
+                f"assigned grad has data of a different type: expected {self.dtype}, got "
+                f"{shown(value)}"
+            )
         if value.device != self.device:
-            raise RuntimeError("assigned grad has data located on a different device")
-        if value.shape != self.shape and not (value.numel() == 1 and self.numel() == 1):
-            raise RuntimeError(f"assigned grad has data of a different size (got {shown(value)})")
+            raise RuntimeError(
+                f"assigned grad has data located on a different device: expected {self.device}, "
+                "got "
+                f"{value.device}"
+            )
+        if value.shape != self.shape and {value.shape, self.shape} != {(), (1,)}:
+            raise RuntimeError(
+                f"assigned grad has data of a different size: expected {self.shape}, got "
+                f"{shown(value)}"
+            )
         self.grad_value = value
 
     @grad.deleter
@@ -162,56 +179,57 @@ class Tensor(Methods, Value):
         return self.add_hook(hook)
 
     def retain_grad(self) -> None:
-        """Keep ``.grad`` of this non-leaf in backward passes."""
-        if self.is_leaf or self.__dict__.get("_retains"):
-            return
-        me = weakref.ref(self)
-
-        def keep(g: Any) -> None:
-            value = me()
-            if value is not None:
-                before = value.grad_value
-                value.grad_value = g if before is None else e.add(before, g)
-
-        self.add_hook(keep)
-        self.__dict__["_retains"] = True
+        """Keep ``.grad`` of this non-leaf in backward passes; leaves do so anyway."""
+        if not self.requires_grad or self.volatile:
+            raise GradError(
+                "can't retain_grad on Tensor that has requires_grad=False: nothing flows to it"
+            )
+        self.retain_gradient()
 
     def detach(self) -> Any:
         """The same memory and version counter without history; volatile is unchanged."""
-        out = self._alias(self.group)
-        out._volatile = self._volatile
+        out = alias(self, self.contagious, self.group)
+        out._volatile = self.volatile
+        out._origin = self._origin if out._volatile else "detach() cut it off"
         return out
 
     def detach_(self) -> Any:
         """Cut the history of this value; graphs made earlier keep theirs."""
         if self._base is not None:
-            raise GradError(
-                "detach_: expected a tensor that is no view, got a view; Can't detach views in-place. "
-                "Use detach() instead"
-            )
-        self.set_history(None)
+            raise GradError("Can't detach views in-place. Use detach() instead")
+        if not self.is_leaf:
+            self._origin = "detach_() cut it off"
+        self._edge, self._requires_grad = None, False
         return self
 
     @property
     def data(self) -> Any:
-        """The same memory as a tensor without flags; writing to it is not seen by the graph."""
-        return self._alias(Group())
+        """The same memory as a plain Tensor without flags; writing to it is not seen by the graph."""
+        return alias(self, False)
 
     @data.setter
     def data(self, value: Any) -> None:
         if not isinstance(value, Value):
             raise TypeError(expected("data", "a Tensor", "value", shown(value), "use tensor(…)"))
+        if self.requires_grad and value.dtype.kind != "f":
+            raise RuntimeError(
+                expected(
+                    "data",
+                    "a floating dtype, which can require gradients,",
+                    "value",
+                    shown(value),
+                    "use .float()",
+                )
+            )
+        source = alias(value, self.contagious)
         kind = self.storage.category
-        self._array, self.storage = value.array, value.storage
-        self.shape, self.dtype = value.shape, value.dtype
-        self.group = Group()
-        if kind == PARAMETER and self.storage.owned:
+        self._array, self.storage, self.group = source.array, source.storage, source.group
+        self.shape, self.dtype, self.device = source.shape, source.dtype, source.device
+        self._base, self._chain = None, ()
+        if kind == PARAMETER:
             self.storage.move_to(PARAMETER)
 
-    def _alias(self, group: Group) -> Any:
-        return make(self.array, self.storage, self.contagious, group)
-
-    # -------------------------------------------------------------------------------- shape and size
+    # ------------------------------------------------------------------------------- shape and size
 
     def dim(self) -> int:
         """Number of axes."""
@@ -272,19 +290,24 @@ class Tensor(Methods, Value):
             raise TypeError("iteration over a 0-d tensor: expected axes to go over; use item()")
         return iter([self[i] for i in range(self.shape[0])])
 
-    # ------------------------------------------------------------------------------------ conversion
+    # ----------------------------------------------------------------------------------- conversion
 
     def numpy(self) -> np.ndarray:
         """An array that shares memory. Raises RuntimeError if the tensor requires grad."""
         if self.requires_grad:
             raise RuntimeError(
-                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+                "instead."
             )
         return self.array.view()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(
+                    expected("asarray", f"dtype {array.dtype}", "dtype", dtype, "allow a copy")
+                )
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -348,7 +371,8 @@ class Tensor(Methods, Value):
     def __bool__(self) -> bool:
         if self.numel() != 1:
             raise RuntimeError(
-                "Boolean value of Tensor with more than one value is ambiguous: use .any() or .all(), "
+                "Boolean value of Tensor with more than one value is ambiguous: use .any() or "
+                ".all(), "
                 f"got shape {self.shape}"
             )
         return bool(self.item())
@@ -368,52 +392,53 @@ class Tensor(Methods, Value):
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self)})
 
-    # ------------------------------------------------------------------------------ copies and pickle
+    # ---------------------------------------------------------------------------- copies and pickle
 
     def __copy__(self) -> Any:
-        out = self._alias(self.group)
+        out = object.__new__(type(self))
+        out._init(self.array, self.storage, self.group)
         out._requires_grad, out._volatile = self.requires_grad and self.is_leaf, self._volatile
+        out._inference = self._inference
+        out.__dict__.update(self.__dict__)
         return out
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        if id(self) in memo:
-            return memo[id(self)]
         if not self.is_leaf:
             raise RuntimeError(
                 "Only Variables created explicitly by the user (graph leaves) support the deepcopy "
-                "protocol at the moment"
+                "protocol at the moment: detach() it first"
             )
         with category(self.storage.category):
             array, storage = allocate(self.shape, self.dtype)
         copy_into(array, self.array)
-        out = object.__new__(type(self))
+        out = memo[id(self)] = object.__new__(type(self))
         out._init(array, storage)
-        out._requires_grad, out._volatile = self.requires_grad, self._volatile
+        out._requires_grad, out._volatile = self._requires_grad, self._volatile
+        out.grad_value = copy.deepcopy(self.grad_value, memo)
         out.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        memo[id(self)] = out
-        if self.grad_value is not None:
-            out.grad_value = copy.deepcopy(self.grad_value, memo)
         return out
 
-    def __reduce__(self) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         if not self.is_leaf:
             raise RuntimeError(
-                "pickle: expected a leaf, got a computed value; detach() it before pickling"
+                "pickle: expected a leaf for x, got a computed value; detach() it before pickling"
             )
-        array = np.ascontiguousarray(self.array)
-        return _rebuild, (type(self), array, self._requires_grad, self._volatile)
+        flags = self._requires_grad, self._volatile
+        is_parameter = self.storage.category == PARAMETER
+        array = self.array.copy()
+        return _rebuild, (type(self), array, flags, is_parameter), self.__dict__ or None
 
-    # --------------------------------------------------------------------------------------- operators
+    # ------------------------------------------------------------------------------------ operators
 
-    __add__, __radd__ = _operator(ar.add), _operator(ar.add, True)
-    __sub__, __rsub__ = _operator(ar.sub), _operator(ar.sub, True)
+    __add__, __radd__ = _operator(e.add), _operator(e.add, True)
+    __sub__, __rsub__ = _operator(e.sub), _operator(e.sub, True)
     __mul__, __rmul__ = _operator(e.mul), _operator(e.mul, True)
     __truediv__, __rtruediv__ = _operator(e.div), _operator(e.div, True)
     __floordiv__, __rfloordiv__ = _operator(e.floor_divide), _operator(e.floor_divide, True)
     __mod__, __rmod__ = _operator(e.remainder), _operator(e.remainder, True)
     __pow__, __rpow__ = _operator(ar.pow), _operator(ar.pow, True)
     __matmul__, __rmatmul__ = _operator(matmul), _operator(matmul, True)
-    __iadd__, __isub__ = _operator(ar.add_), _operator(ar.sub_)
+    __iadd__, __isub__ = _operator(e.add.in_place), _operator(e.sub.in_place)
     __imul__, __itruediv__ = _operator(e.mul.in_place), _operator(e.div.in_place)
     __eq__, __ne__ = _operator(e.eq), _operator(e.ne)  # type: ignore[assignment]
     __lt__, __le__ = _operator(e.lt), _operator(e.le)
@@ -424,135 +449,30 @@ class Tensor(Methods, Value):
         return self
 
 
-class Size(tuple):  # type: ignore[type-arg]
-    """A shape, as ``x.size()`` gives it: a tuple that prints as PyTorch's does."""
-
-    def numel(self) -> int:
-        """Number of elements."""
-        return int(np.prod(self, dtype=np.int64))
-
-    def __repr__(self) -> str:
-        return f"numgrad.Size({list(self)})"
-
-
 def _is_device(arg: Any) -> bool:
     return isinstance(arg, device_type) or (
         isinstance(arg, str) and arg.partition(":")[0] in ("cpu", "cuda")
     )
 
 
-def _rebuild(cls: type, array: np.ndarray, requires_grad: bool, volatile: bool) -> Any:
+def _rebuild(cls: type, array: np.ndarray, flags: tuple[bool, bool], is_parameter: bool) -> Any:
+    """The tensor that was pickled."""
     value = creation.tensor(array)
-    out = value
-    if cls is not Tensor:
-        out = object.__new__(cls)
-        out._init(value.array, value.storage)
-        if issubclass(cls, Parameter):
-            value.storage.move_to(PARAMETER)
-    out._requires_grad, out._volatile = requires_grad, volatile
+    out = object.__new__(cls)
+    out._init(value.array, value.storage)
+    out._requires_grad, out._volatile = flags
+    if is_parameter:
+        out.storage.move_to(PARAMETER)
     return out
 
 
-class _VariableType(type):
-    """``isinstance(parameter, Variable)`` holds, as it always did in PyTorch."""
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return type.__instancecheck__(cls, instance) or (
-            cls is Variable and isinstance(instance, Parameter)
-        )
+above.Tensor = Tensor
 
 
-class Variable(Tensor, metaclass=_VariableType):
-    """A value with the rules of PyTorch up to 0.3: ``Variable(data, requires_grad, volatile)``.
-
-    Results of operations on a Variable are Variables, and what would be 0-dim has shape ``(1,)``.
-    ``volatile=True`` declares that nothing computed from it will be asked for gradients: no node is
-    made and nothing is saved, whatever the parameters. Shares memory with ``data``.
-
-    Raises:
-        RuntimeError: both flags are True, or ``data`` is not a tensor or an array.
-    """
-
-    contagious = True
-
-    def __new__(
-        cls,
-        data: Any = None,
-        requires_grad: bool = False,
-        volatile: bool = False,
-        *args: Any,
-        **named: Any,
-    ) -> Any:
-        self = Value.__new__(cls)
-        if data is None:
-            return self
-        if requires_grad and volatile:
-            raise RuntimeError("Variable can't be volatile and require_grad at the same time!")
-        if isinstance(data, np.ndarray):
-            data = creation.as_tensor(data)
-        if not isinstance(data, Value):
-            raise RuntimeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
-        for name, flag in (("requires_grad", requires_grad), ("volatile", volatile)):
-            if not isinstance(flag, (bool, np.bool_)):
-                raise RuntimeError(f"{name} must be a bool")
-        array = data.array if data.shape else data.array.reshape(1)
-        self._init(array, data.storage)
-        self._volatile = bool(volatile)
-        if requires_grad:
-            self.requires_grad = True
-        return self
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        """Everything is done in ``__new__``; subclasses may pass on extra arguments."""
-
-    @property
-    def volatile(self) -> bool:
-        """Whether nothing that uses this value is recorded. True of gradients, which it does not
-        affect."""
-        return self._volatile or bool(self.__dict__.get("_is_gradient", False))
-
-    @volatile.setter
-    def volatile(self, value: bool) -> None:
-        Tensor.volatile.fset(self, value)  # type: ignore[attr-defined]
-
-
-class Parameter(Tensor):
-    """A tensor that a Module registers and optimizers train: ``Parameter(data, requires_grad=True)``.
-
-    Shares memory with ``data`` and counts in the ledger as ``parameter``.
-    """
-
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
-        self = Value.__new__(cls)
-        if data is None:
-            return self
-        if isinstance(data, np.ndarray):
-            data = creation.as_tensor(data)
-        if not isinstance(data, Value):
+def realize(*tensors: Tensor) -> None:
+    """Wait until the tensors' values exist. Operations run at once, so there is nothing to wait for."""
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
             raise TypeError(
-                expected("Parameter", "a Tensor", "data", shown(data), "use numgrad.tensor(…)")
+                expected("realize", "a Tensor", f"tensors[{i}]", shown(x), "pass tensors")
             )
-        self._init(data.array, data.storage)
-        if data.storage.owned:
-            data.storage.move_to(PARAMETER)
-        if requires_grad:
-            self.requires_grad = True
-        return self
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        """Everything is done in ``__new__``."""
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"Parameter containing:\n{show(self)}"
-
-
-def _variable_gradient(value: Any, shape: tuple[int, ...]) -> Variable:
-    """A gradient as the ``.grad`` of a Variable: a Variable that reads as volatile."""
-    out = Value.__new__(Variable)
-    out._init(value.array.reshape(shape), value.storage, value.group)
-    out.__dict__["_is_gradient"] = True
-    return out  # type: ignore[return-value]
-
-
-above.Tensor, above.Variable = Tensor, Variable
-above.variable_gradient = _variable_gradient

@@ -7,7 +7,7 @@ import numpy as np
 from .graph import dtypes
 from .ops import creation
 from .ops.printing import TYPE_NAMES
-from .tensor import Size, Tensor
+from .tensor import Tensor
 
 dtypes.BY_NAME.update({name: dtype for dtype, name in TYPE_NAMES.items()})
 
@@ -18,9 +18,7 @@ class _TypedTensor(type):
     dtype: np.dtype[Any]
 
     def __call__(cls, *args: Any) -> Any:
-        if len(args) == 1 and not isinstance(args[0], (int, Size)):
-            return creation.tensor(args[0], dtype=cls.dtype)
-        return creation.empty(*(args or (0,)), dtype=cls.dtype)
+        return creation.legacy(args, cls.dtype)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor) and instance.dtype == cls.dtype

@@ -11,10 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = [  # top to bottom; numgrad itself, which re-exports everything, stands above them all
+    {"__main__"},
     {"cli"},
     {"models"},
     {"nn", "optim", "distributions", "data", "checkpoint"},
-    {"tensor", "typed", "ops", "autograd", "memory"},
+    {"tensor", "variable", "typed", "ops", "function", "autograd", "memory"},
     {"graph"},
     {"kernels"},
     {"errors", "version"},

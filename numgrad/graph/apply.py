@@ -5,167 +5,146 @@ value, no aux result.
 """
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from . import mode
-from .errors import GradError, expected
-from .node import Edge, Node, Saved
+from .above import above
+from .errors import DtypeError, GradError, ShapeError, expected
+from .mode import RECORD, UNNEEDED, VOLATILE
+from .node import Edge, Node, Saved, user_line
 from .op import Op
-from .storage import ACTIVATION, Group, Storage, adopt, allocate, local
-from .value import Value
+from .saved import pack
+from .storage import (
+    ACTIVATION,
+    BUFFER,
+    PARAMETER,
+    WORKSPACE,
+    Storage,
+    allocate,
+    category,
+    local,
+)
+from .value import Constant, Value, alias, make
 
-above: Any = SimpleNamespace()
-"""What the graph needs from the layers above; they set it at import:
+__all__ = ["Constant", "above", "apply", "apply_in_place", "check_writable", "make"]
 
-``Tensor``, ``Variable`` (classes of results), ``add(x, y)``, ``sum_to(x, shape)``,
-``cast(x, dtype)``, ``reshape(x, shape)``, ``zeros(spec)``, ``view_scatter`` (an op).
-"""
-
-
-class Constant:
-    """A Python number among the operands: a 0-d array that takes no part in the graph."""
-
-    __slots__ = ("array", "dtype", "shape")
-    _volatile = _inference = requires_grad = contagious = False
-    storage = group = _base = None
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array, self.dtype, self.shape = array, array.dtype, ()
-
-    def gradient_edge(self) -> None:
-        return None
-
-
-def make(
-    array: np.ndarray, storage: Storage, variable: bool = False, group: Group | None = None
-) -> Any:
-    """A new value without history: a Variable if ``variable`` (0-d then becomes ``(1,)``)."""
-    cls = above.Variable if variable else above.Tensor
-    if variable and array.ndim == 0:
-        array = array.reshape(1)
-    value = object.__new__(cls)
-    value._init(array, storage, group)
-    value._inference = mode.state.inference
-    return value
+Kept = dict[int, tuple[np.ndarray, Storage]]
+"""Copies of operands, by position, made before an in-place operation overwrote them."""
 
 
 def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run ``op``; one value, or a tuple if the op has several outs. Operands may be None."""
-    volatile, record = mode.decide(inputs)
+    how = mode.decide(inputs)
     specs = None if op.view else op.infer(inputs, attrs)
     variable = False
-    arrays = []
+    arrays: list[Any] = []
     for x in inputs:
         if x is None:
             arrays.append(None)
         else:
-            variable = variable or x.contagious
+            if x.contagious:
+                variable = True
             arrays.append(x.array)
     local.op = op.name
     aux = None
-    made: Sequence[Any]
-    if op.view:
-        results = [_view(op, inputs[0], attrs, variable)]
-        specs = [(results[0].array.shape, results[0].dtype)]
-    elif specs is None:
-        made = op.run_dynamic(arrays, attrs)
-        specs = [(array.shape, array.dtype) for array, _ in made]
-        results = [make(array, storage, variable) for array, storage in made]
-    else:
+    results: list[Any]
+    if specs is not None:
+        if how == RECORD and not _differentiable(specs):
+            how = UNNEEDED
         made = [allocate(shape, dtype) for shape, dtype in specs]
-        aux = op.run([array for array, _ in made], arrays, attrs, record)
+        aux = op.run([array for array, _ in made], arrays, attrs, how == RECORD)
         results = [make(array, storage, variable) for array, storage in made]
-    if volatile:
-        for result in results:
-            result._volatile = True
-    elif record:
-        node = _record(op, inputs, attrs, specs, results, aux, variable)
+    elif op.view:
+        results = [_view(op, inputs[0], arrays[0], attrs, variable)]
+    else:
+        results = [make(a, storage, variable) for a, storage in op.run_dynamic(arrays, attrs)]
+    if how == RECORD:
+        if specs is None:
+            specs = [(result.shape, result.dtype) for result in results]
+        edges = edges_of(op, inputs)
+        node = _record(op, inputs, edges, attrs, specs, results, aux, variable, {})
         for index, result in enumerate(results):
             if result.dtype.kind == "f":
-                result._edge = (node, index)
-                result._requires_grad = True
+                result._edge, result._requires_grad = (node, index), True
+    else:
+        origin = _origin(op, how, inputs)
+        for result in results:
+            result._volatile, result._origin = how == VOLATILE, origin
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _view(op: Op, x: Value, attrs: dict[str, Any], variable: bool) -> Value:
-    array = op.see(x.array, attrs)
+def _differentiable(specs: Sequence[Any]) -> bool:
+    return any(dtype.kind == "f" for _, dtype in specs)
+
+
+def _origin(op: Op, how: int, inputs: Sequence[Any]) -> str:
+    """Why an operation was not recorded: a text made when the op was declared."""
+    if how != VOLATILE:
+        return op.origins[how]
+    for i, x in enumerate(inputs):
+        if x is not None and x._volatile:
+            return op.volatile_origins[0 if op.variadic else i]
+    raise AssertionError("volatile without a volatile input")
+
+
+def _view(op: Op, x: Value, array: np.ndarray, attrs: dict[str, Any], variable: bool) -> Value:
+    array = op.see(array, attrs)
     result: Value = make(array, x.storage, variable, x.group)
-    result._base = x if x._base is None else x._base
+    base = x._base
+    result._base = x if base is None else base
     result._chain = (*x._chain, (op, attrs, array.shape))
     result._stamp = result._base._stamp
+    result._inference = result._inference or x._inference
     return result
+
+
+def edges_of(op: Op, inputs: Sequence[Any]) -> tuple[Edge | None, ...]:
+    """The edge of each operand that an operation wants a gradient for, else None."""
+    return tuple(
+        None
+        if x is None or x._volatile or (op.rules[0 if op.variadic else i] is None)
+        else x.gradient_edge()
+        for i, x in enumerate(inputs)
+    )
 
 
 def _record(
     op: Op,
     inputs: Sequence[Any],
+    edges: tuple[Edge | None, ...],
     attrs: dict[str, Any],
     specs: Sequence[Any],
     results: Sequence[Value],
     aux: dict[str, Any] | None,
     variable: bool,
-    overwritten: np.ndarray | None = None,
+    kept: Kept,
 ) -> Node:
-    """The node of an operation that ran. ``overwritten`` is the first operand's value before it."""
-    edges = tuple(
-        None if x is None or x._volatile or _constant(op, i) else x.gradient_edge()
-        for i, x in enumerate(inputs)
-    )
+    """The node of an operation that ran, with the values its derivative asks for."""
     in_specs = [None if x is None else (x.shape, x.dtype) for x in inputs]
     node = Node(op, edges, attrs, in_specs, specs, variable)
     for name in op.save_set(tuple(edge is not None for edge in edges)):
         if name in op.operands:
             index = op.operands.index(name)
-            x = inputs[index]
-            if x is None:
+            if inputs[index] is None:
                 continue
-            if index == 0 and overwritten is not None:
-                saved = Saved(name, overwritten, None, None, edges[0], None)
+            if index in kept:
+                saved = Saved(name, *kept[index], None, edges[index])
             else:
-                saved = pack(name, x, edges[index], op)
+                saved = pack(name, inputs[index], edges[index], op.name)
         elif name in op.outs:
             index = op.outs.index(name)
-            out = results[index]
-            saved = Saved(name, out.array, out.storage, out.group, None, None, index)
+            saved = pack(name, results[index], None, op.name, index)
         else:
             assert aux is not None
             value = aux[name]
-            if isinstance(value, np.ndarray):
-                saved = Saved(name, value, Storage(value.nbytes, ACTIVATION), None, None, None)
-            else:
+            if not isinstance(value, np.ndarray):
                 node.attrs = {**node.attrs, name: value}
                 continue
+            saved = Saved(name, value, Storage(value.nbytes, ACTIVATION))
         node.save(saved)
     return node
-
-
-def _constant(op: Op, index: int) -> bool:
-    return not op.variadic and (op.rules[index] is None)
-
-
-def pack(name: str, x: Any, edge: Edge | None, op: Op) -> Saved:
-    """Keep an operand for the backward pass: the one place where values are packed."""
-    if x._inference:
-        raise GradError(
-            f"{op.name}: Inference tensors cannot be saved for backward. To work around you can make "
-            "a clone to get a normal tensor and use it in autograd."
-        )
-    return Saved(name, x.array, x.storage, x.group, edge, None)
-
-
-def unpack(saved: Saved, node: Node) -> Any:
-    """The Tensor a saved value was, on the edge it had: the one place where values are unpacked."""
-    saved.check(node.described())
-    storage = saved.storage if saved.storage is not None else adopt(saved.array)
-    value = make(saved.array, storage, False, saved.group)
-    edge = (node, saved.own_output) if saved.own_output >= 0 else saved.edge
-    if edge is not None:
-        value._edge = edge
-        value._requires_grad = True
-    return value
 
 
 # ----------------------------------------------------------------------------------------- in place
@@ -173,30 +152,49 @@ def unpack(saved: Saved, node: Node) -> Any:
 
 def overlaps_itself(array: np.ndarray) -> bool:
     """Whether two elements of ``array`` share memory (an expanded view)."""
-    return any(stride == 0 and n > 1 for stride, n in zip(array.strides, array.shape, strict=True))
+    repeated = any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
+    return repeated and array.size > 0
 
 
-def check_writable(op: str, x: Value, record: bool) -> None:
+def check_writable(op: str, x: Value) -> None:
     """Raise if writing to ``x`` in place is not allowed."""
     if overlaps_itself(x.array):
         raise GradError(
-            f"{op}: unsupported operation: more than one element of the written-to tensor refers to "
+            f"{op}: unsupported operation: more than one element of the written-to tensor refers "
+            "to "
             f"a single memory location, got an expanded view of shape {x.shape}; clone it first"
         )
     if not x.array.flags.writeable:
         raise GradError(
             expected(op, "writable memory", "the result", "a read-only array", "clone it first")
         )
-    if mode.state.grad and x._base is not None and x._base.requires_grad and x._base.is_leaf:
-        raise GradError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation. "
-            f"({op}; use no_grad() or write to a clone)"
-        )
-    if mode.state.grad and x.requires_grad and x.is_leaf:
+    if not mode.state.grad or x.volatile:
+        return
+    base = x._base
+    if base is not None and base.requires_grad:
+        if base.is_leaf:
+            raise GradError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                "operation. "
+                f"({op}; use no_grad() or write to a clone)"
+            )
+        if not x.requires_grad:
+            raise GradError(
+                "A view was created in no_grad mode and is being modified inplace with grad mode "
+                f"enabled. ({op}; make the view outside of no_grad(), or write inside of it)"
+            )
+    if x.requires_grad and x.is_leaf:
         raise GradError(
             "a leaf Variable that requires grad has been used in an in-place operation. "
             f"({op}; use no_grad() or .data, or write to a clone)"
         )
+
+
+def _copied(array: np.ndarray, which: int) -> tuple[np.ndarray, Storage]:
+    with category(which):
+        out, storage = allocate(array.shape, array.dtype)
+    out[...] = array
+    return out, storage
 
 
 def disjoint(x: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -210,59 +208,82 @@ def disjoint(x: np.ndarray, target: np.ndarray) -> np.ndarray:
     )
     if same or not np.shares_memory(x, target, max_work=10_000):
         return x
-    return x.copy()
+    return _copied(x, WORKSPACE)[0]
+
+
+def keeps_flags(x: Value) -> bool:
+    """Whether ``x`` keeps flags and history when a volatile value is written to it.
+
+    All do but a Variable that is neither a Parameter's nor a buffer's memory: else a running mean
+    that is updated with a volatile statistic would poison all later training.
+    """
+    return not x.contagious or x.storage.category in (PARAMETER, BUFFER)
+
+
+def beside(x: Value, operands: Sequence[Any]) -> Sequence[Any]:
+    """The operands of an in-place operation on ``x``: a volatile one counts as a constant if ``x``
+    keeps its flags."""
+    if not keeps_flags(x):
+        return operands
+    return [
+        alias(y, y.contagious, y.group) if isinstance(y, Value) and y.volatile else y
+        for y in operands
+    ]
 
 
 def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run ``op`` with its first operand's memory as the result."""
     x = inputs[0]
-    others = inputs[1:]
-    contagious = x.contagious and any(y is not None and y._volatile for y in others)
-    constants = [y for y in others if y is not None and not y._volatile]
-    record = (
-        mode.state.grad
-        and not contagious
-        and not x._volatile
-        and (x.requires_grad or any(y.requires_grad for y in constants))
-    )
+    inputs = (x, *beside(x, inputs[1:]))
+    how = mode.decide(inputs)
     specs = op.infer(inputs, attrs)
     assert specs is not None
-    shape = specs[0][0]
+    shape, dtype = specs[0]
     if shape != x.shape:
-        raise ValueError(
+        raise ShapeError(
             f"{op.name}_: expected a result of shape {x.shape} for {op.operands[0]}, got {shape}; "
             "an in-place operation cannot change the shape"
         )
-    check_writable(op.name + "_", x, record)
+    if dtype != x.dtype:
+        raise DtypeError(
+            f"{op.name}_: expected a result of dtype {x.dtype} for {op.operands[0]}, got {dtype}; "
+            "an in-place operation cannot change the dtype"
+        )
+    check_writable(op.name + "_", x)
     target = x.array
-    arrays = [target] + [None if y is None else disjoint(y.array, target) for y in others]
-    overwritten = None
-    edges_wanted = [x.requires_grad, *(y is not None and y.requires_grad for y in others)]
-    if record and op.operands[0] in op.save_set(tuple(edges_wanted)):
-        overwritten = allocate(target.shape, target.dtype)[0]
-        overwritten[...] = target
+    kept: Kept = {}
+    edges: tuple[Edge | None, ...] = ()
+    if how == RECORD and dtype.kind == "f":
+        edges = edges_of(op, inputs)
+        kept = _keep(op, inputs, edges, target)
+    arrays = [target] + [None if y is None else disjoint(y.array, target) for y in inputs[1:]]
     local.op = op.name
-    aux = op.run([target], arrays, attrs, record)
+    aux = op.run([target], arrays, attrs, how == RECORD)
     wrote(x, op.name + "_")
-    if contagious:
-        x.grad_value = None
-        x._slot = None
-        x.set_history(None)
-        x._volatile = True
-    elif record:
-        if target.dtype.kind == "f":
-            node = _record(
-                op, inputs, attrs, [(shape, x.dtype)], [x], aux, x.contagious, overwritten
-            )
+    if how == RECORD:
+        if edges:
+            node = _record(op, inputs, edges, attrs, specs, [x], aux, x.contagious, kept)
             rebase(x, (node, 0))
+    elif how == VOLATILE and not x.volatile:
+        x.become_volatile(_origin(op, how, inputs))
     return x
+
+
+def _keep(op: Op, inputs: Sequence[Any], edges: Sequence[Edge | None], target: np.ndarray) -> Kept:
+    """Copies of the operands that the derivative asks for and the operation is about to overwrite."""
+    names = op.save_set(tuple(edge is not None for edge in edges))
+    return {
+        i: _copied(y.array, ACTIVATION)
+        for i, y in enumerate(inputs)
+        if y is not None and op.operands[i] in names and np.may_share_memory(y.array, target)
+    }
 
 
 def wrote(x: Value, op: str) -> None:
     """Note a write to ``x``'s memory: both counters, and who wrote."""
     group = x.group
     group.version += 1
-    group.writer = op
+    group.writer = f"{op} (at {user_line()})" if mode.state.anomaly else op
     x.storage.writes += 1
 
 
@@ -273,11 +294,13 @@ def rebase(x: Value, edge: Edge) -> None:
         x.set_history(edge)
         return
     # The base's new value is its old one with the view's elements replaced.
-    scatter: Op = above.view_scatter
     spec, view_spec = (base.shape, base.dtype), (x.shape, x.dtype)
-    attrs = {"chain": x._chain}
     node = Node(
-        scatter, (base.gradient_edge(), edge), attrs, [spec, view_spec], [spec], base.contagious
+        above.view_scatter,
+        (base.gradient_edge(), edge),
+        {"chain": x._chain},
+        (spec, view_spec),
+        (spec,),
+        base.contagious,
     )
-    base.set_history((node, 0))
-    x._stamp = base._stamp - 1  # stale: the view's own edge is made anew from the base
+    base.set_history((node, 0))  # x and the other views make theirs anew from it when asked

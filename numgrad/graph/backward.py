@@ -4,18 +4,22 @@ Nodes are numbered as they are made, and a node is made after all it depends on:
 are a topological order, so a heap of numbers is all the scheduling there is. Nothing recurses.
 
 A gradient travels *owned* (nobody else has its memory) or *borrowed* (an operand of ``x + y`` gets
-``g`` itself). A borrowed one is copied when it becomes ``.grad``; a second contribution is added in
-place to an owned one and to a fresh buffer otherwise.
+``g`` itself). A borrowed one is copied when it becomes ``.grad`` or is handed to the user; a second
+contribution is added in place to an owned one and to a fresh buffer otherwise.
+
+Gradients travel as plain Tensors in the shapes the ops know. Where the user sees one of a Variable
+(hooks, ``.grad``, ``autograd.grad``) it is made a Variable.
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from . import mode, storage
-from .apply import above
+from .above import above
 from .errors import GradError
 from .node import Edge, LeafSlot, Node
+from .value import Retainer, with_class
 
 
 class _Pending:
@@ -28,7 +32,7 @@ class _Pending:
 
     def add(self, value: Any, owned: bool, create_graph: bool) -> None:
         if create_graph:
-            self.value = above.add(self.value, value)
+            self.value, self.owned = above.add(self.value, value), True
         elif self.owned:
             self.value.add_(value)
         elif owned and value.shape == self.value.shape:
@@ -37,9 +41,17 @@ class _Pending:
         else:
             self.value, self.owned = above.add(self.value, value), True
 
+    def hooked(self, hooks: dict[int, Any], variable: bool) -> None:
+        """Call the hooks: they see the gradient, and may replace it, so it is borrowed now."""
+        self.value, self.owned = _hooked(hooks, self.value, variable), False
+
 
 class Pass:
-    """One backward pass from roots to leaves, or to the captured edges."""
+    """One backward pass from roots to leaves, or to the captured edges.
+
+    ``needed`` holds the nodes that lead to a leaf (or to a captured edge) that still wants a
+    gradient; None where all do.
+    """
 
     def __init__(self, retain_graph: bool, create_graph: bool) -> None:
         self.retain_graph, self.create_graph = retain_graph, create_graph
@@ -47,7 +59,7 @@ class Pass:
         self.leaves: dict[LeafSlot, _Pending] = {}
         self.heap: list[tuple[int, Node]] = []
         self.capture: dict[tuple[int, int], _Pending | None] | None = None
-        self.needed: set[int] = set()
+        self.needed: set[int] | None = None
 
     def send(self, edge: Edge, value: Any, owned: bool) -> None:
         """Add a contribution to what has arrived at ``edge``."""
@@ -82,8 +94,7 @@ class Pass:
             self._run_node(node)
         for slot, pending in self.leaves.items():
             if slot.hooks:
-                pending.value = _hooked(slot.hooks, pending.value)
-                pending.owned = False
+                pending.hooked(slot.hooks, slot.variable)
             if self.capture is None:
                 accumulate(slot, pending.value, pending.owned, self.create_graph)
             elif (id(slot), 0) in self.capture:
@@ -98,11 +109,11 @@ class Pass:
                 pending.value = above.reshape(pending.value, node.out_specs[index][0])
                 pending.owned = False
             if node.hooks and node.hooks.get(index):
-                pending.value = _hooked(node.hooks[index], pending.value)
-                pending.owned = False
+                pending.hooked(node.hooks[index], node.variable)
             if self.capture is not None and (id(node), index) in self.capture:
+                pending.owned = False  # it goes on along the edges as well
                 self.capture[id(node), index] = pending
-        needs = [edge is not None and self._wanted(edge) for edge in node.edges]
+        needs = [edge is not None and self.wanted(edge) for edge in node.edges]
         if any(needs):
             grads = [None if p is None else p.value for p in arrived]
             results = node.op.vjp(node, grads, needs, self.create_graph)
@@ -110,11 +121,23 @@ class Pass:
         if not self.retain_graph:
             node.release()
 
-    def _wanted(self, edge: Edge) -> bool:
-        target, index = edge
-        if self.capture is None:
+    def wanted(self, edge: Edge) -> bool:
+        """Whether a gradient that arrives at ``edge`` is of use to anybody."""
+        if self.needed is None:
             return True
-        return (id(target), index) in self.capture or id(target) in self.needed
+        target, index = edge
+        if self.capture is not None:
+            return (id(target), index) in self.capture or id(target) in self.needed
+        if isinstance(target, LeafSlot):
+            return target.leaf() is not None or bool(target.hooks)
+        return id(target) in self.needed or bool(target.hooks)
+
+    def find_needed(self, roots: Sequence[Edge]) -> None:
+        """Fill ``needed``: a walk over the whole graph, for where it may spare work."""
+        self.needed = needed = set()
+        for node in _reachable(roots):
+            if any(edge is not None and self.wanted(edge) for edge in node.edges):
+                needed.add(id(node))
 
     def _deliver(
         self,
@@ -123,46 +146,56 @@ class Pass:
         needs: Sequence[bool],
         results: Sequence[Any],
     ) -> None:
-        foreign = [p.value.storage for p in arrived if p is not None]
-        foreign += [s.storage for s in node.saved_values()]
-        sole = len(arrived) == 1 and arrived[0] is not None and arrived[0].owned
-        shared = 0
-        for value, need in zip(results, needs, strict=True):
-            if need and value is not None and any(value.storage is s for s in foreign):
-                shared += 1
+        """Send the gradients of a node's operands on, each as owned or borrowed.
+
+        Borrowed is what shares memory with an incoming gradient, a saved value or another result, and
+        whatever a user's Function returned. Only an owned gradient that a single operand gets as it
+        came stays owned.
+        """
+        seen = [p.value.storage for p in arrived if p is not None]
+        seen += [s.storage for s in node.saved_values()]
+        given = [value.storage for value in results if value is not None]
+        first = arrived[0]
+        passed_on = first.value if len(arrived) == 1 and first and first.owned else None
         for edge, value, need, spec in zip(node.edges, results, needs, node.in_specs, strict=True):
             if not need or value is None:
                 continue
             assert edge is not None
-            owned = not any(value.storage is s for s in foreign)
-            if not owned and sole and shared == 1 and value is arrived[0].value:  # type: ignore[union-attr]
-                owned = True
+            alone = sum(value.storage is s for s in given) == 1
+            fresh = value is passed_on or not any(value.storage is s for s in seen)
+            owned = node.op.owns_results and alone and fresh and value._base is None
             shape, dtype = spec
             if value.shape != shape:
                 value = above.sum_to(value, shape)
+                owned = owned and value._base is None
             if value.dtype != dtype:
                 value = above.cast(value, dtype)
                 owned = True
-            self.send(edge, value, owned and value._base is None)
+            self.send(edge, value, owned)
 
 
-def _hooked(hooks: dict[int, Callable[[Any], Any]], value: Any) -> Any:
-    for hook in list(hooks.values()):
-        result = hook(value)
+def _hooked(hooks: dict[int, Any], value: Any, variable: bool) -> Any:
+    """The gradient after the hooks, in the order of their registration; ``retain_grad``'s come last."""
+    given = with_class(value, variable)
+    for hook in sorted(hooks.values(), key=lambda hook: isinstance(hook, Retainer)):
+        result = hook(given)
         if result is None:
             continue
         if not isinstance(result, above.Tensor):
             raise TypeError(
-                f"register_hook: expected a Tensor or None for the hook's result, got {type(result)}; "
+                "register_hook: expected a Tensor or None for the hook's result, got "
+                f"{type(result)}; "
                 "return a gradient or nothing"
             )
-        if result.shape != value.shape or result.dtype != value.dtype:
+        if result.shape != given.shape or result.dtype != given.dtype:
             raise GradError(
-                f"register_hook: expected a gradient of shape {value.shape} and dtype {value.dtype} "
+                f"register_hook: expected a gradient of shape {given.shape} and dtype "
+                f"{given.dtype} "
                 f"for the hook's result, got {result.shape} and {result.dtype}; keep both"
             )
-        value = result
-    return value
+        given = with_class(result, variable)
+    out = with_class(given, False)
+    return out if out.shape == value.shape else above.reshape(out, value.shape)
 
 
 def accumulate(slot: LeafSlot, value: Any, owned: bool, create_graph: bool) -> None:
@@ -171,24 +204,21 @@ def accumulate(slot: LeafSlot, value: Any, owned: bool, create_graph: bool) -> N
     if leaf is None:
         return
     before = leaf.grad_value
-    if before is None:
-        if create_graph:
-            leaf.grad_value = value
-        else:
-            leaf.grad_value = _as_gradient(leaf, value if owned else above.copy(value))
-    elif create_graph:
-        leaf.grad_value = above.add(before, value)
+    if value.shape != leaf.shape:
+        value = above.reshape(value, leaf.shape)
+    if create_graph:
+        value = with_class(value if owned else above.copy(value), slot.variable)
+        leaf.grad_value = value if before is None else above.add(before, value)
+    elif before is None:
+        leaf.grad_value = _as_gradient(leaf, value if owned else above.copy(value))
     else:
-        with mode.no_grad():
-            before.add_(value.reshape(before.shape) if value.shape != before.shape else value)
+        before.add_(value)
 
 
 def _as_gradient(leaf: Any, value: Any) -> Any:
-    """``value`` as the ``.grad`` of ``leaf``: of its shape, and a Variable if the leaf is one."""
+    """``value`` as the ``.grad`` of ``leaf``: a Variable if the leaf is one."""
     value.storage.move_to(storage.GRADIENT)
-    if leaf.contagious:
-        return above.variable_gradient(value, leaf.shape)
-    return value
+    return above.variable_gradient(value) if leaf.contagious else value
 
 
 def _reachable(roots: Sequence[Edge]) -> list[Node]:
@@ -197,11 +227,10 @@ def _reachable(roots: Sequence[Edge]) -> list[Node]:
     todo = [target for target, _ in roots if isinstance(target, Node)]
     while todo:
         node = todo.pop()
-        if id(node) in seen:
-            continue
-        seen[id(node)] = node
-        todo.extend(e[0] for e in node.edges if e is not None and isinstance(e[0], Node))
-    return sorted(seen.values(), key=lambda node: node.sequence)
+        if node.sequence not in seen:
+            seen[node.sequence] = node
+            todo.extend(e[0] for e in node.edges if e is not None and isinstance(e[0], Node))
+    return [seen[number] for number in sorted(seen)]
 
 
 def run(
@@ -214,21 +243,17 @@ def run(
     backward = Pass(retain_graph, create_graph)
     if capture is not None:
         backward.capture = {(id(target), index): None for target, index in capture}
-        for node in _reachable([edge for edge, _ in roots]):
-            for edge in node.edges:
-                if edge is not None and backward._wanted(edge):
-                    backward.needed.add(id(node))
-                    break
-    with storage.category(storage.GRADIENT), _grad_mode(create_graph):
+    if capture is not None or LeafSlot.dead:
+        backward.find_needed([edge for edge, _ in roots])
+    recording = mode.enable_grad() if create_graph else mode.no_grad()
+    with storage.category(storage.GRADIENT), recording:
         for edge, value in roots:
             backward.send(edge, value, False)
         backward.run()
-    if capture is None:
-        return None
-    assert backward.capture is not None
-    found = [backward.capture[id(target), index] for target, index in capture]
-    return [None if p is None else p.value for p in found]
-
-
-def _grad_mode(create_graph: bool) -> Any:
-    return mode.enable_grad() if create_graph else mode.no_grad()
+        if backward.capture is None:
+            return None
+        found = [backward.capture[id(target), index] for target, index in capture or ()]
+        return [
+            p if p is None else p.value if p.owned or create_graph else above.copy(p.value)
+            for p in found
+        ]

@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class State(threading.local):
-    """What this thread's code runs under."""
+    """What this thread's code runs under. ``inference`` implies that ``grad`` is False."""
 
     grad: bool = True
     inference: bool = False
@@ -23,8 +23,12 @@ class State(threading.local):
 state = State()
 
 
-def decide(inputs: Iterable[Any]) -> tuple[bool, bool]:
-    """``(volatile, record)`` for an operation on ``inputs`` (None and constants are passed over).
+UNNEEDED, RECORD, VOLATILE, NO_GRAD = range(4)
+"""What ``decide`` may answer. A node is made for RECORD alone."""
+
+
+def decide(inputs: Iterable[Any]) -> int:
+    """Whether an operation on ``inputs`` (None is passed over) is recorded, and if not, why.
 
     volatile = any(input.volatile)
     record   = grad mode on  and  not volatile  and  any(input.requires_grad)
@@ -32,27 +36,45 @@ def decide(inputs: Iterable[Any]) -> tuple[bool, bool]:
     volatile = needs = False
     for x in inputs:
         if x is not None:
+            base = x._base
+            if base is not None and x._stamp != base._stamp:
+                x.refresh()
             if x._volatile:
                 volatile = True
-            elif x.requires_grad:
+            elif x._requires_grad:
                 needs = True
-    return volatile, needs and not volatile and state.grad
+    if volatile:
+        return VOLATILE
+    if needs:
+        return RECORD if state.grad else NO_GRAD
+    return UNNEEDED
 
 
 class _Mode:
     """A context manager that is a decorator too; entering may nest and is undone on any exit."""
 
+    def __new__(cls, *args: Any, **named: Any) -> Any:
+        if args and callable(args[0]):  # `@no_grad` without parentheses
+            return cls()(args[0])
+        return super().__new__(cls)
+
+    def __init__(self) -> None:
+        self._before: list[tuple[bool, bool, bool]] = []
+
     def _enter(self) -> None:
         raise NotImplementedError
 
-    def __enter__(self) -> "_Mode":
-        before = state.grad, state.inference, state.anomaly
-        self.__dict__.setdefault("_stack", []).append(before)
+    def _again(self) -> "_Mode":
+        """A new object of the same kind, for one call of a decorated function."""
+        return type(self)()
+
+    def __enter__(self) -> Any:
+        self._before.append((state.grad, state.inference, state.anomaly))
         self._enter()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        state.grad, state.inference, state.anomaly = self.__dict__["_stack"].pop()
+        state.grad, state.inference, state.anomaly = self._before.pop()
 
     def __call__(self, function: F) -> F:
         if not callable(function):
@@ -60,16 +82,15 @@ class _Mode:
                 f"{type(self).__name__}: expected a function to decorate, got {function!r}; "
                 f"write `with {type(self).__name__}():` for a block"
             )
+        return self._decorated(function)
 
+    def _decorated(self, function: F) -> F:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self._fresh():
+            with self._again():
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]
-
-    def _fresh(self) -> "_Mode":
-        return type(self)()
 
 
 class no_grad(_Mode):
@@ -80,71 +101,83 @@ class no_grad(_Mode):
 
 
 class enable_grad(_Mode):
-    """Record again inside ``no_grad``. ``with enable_grad():`` or ``@enable_grad()``."""
+    """Record again inside ``no_grad``; inside ``inference_mode`` nothing is recorded all the same."""
 
     def _enter(self) -> None:
-        state.grad, state.inference = True, False
+        state.grad = not state.inference
 
 
 class set_grad_enabled(_Mode):
-    """Turn recording on or off: at once as a call, and until the block's end as a context."""
+    """Turn recording on or off: at once as a call, and until the block's end as a context.
+
+    Inside ``inference_mode`` it stays off.
+    """
 
     def __init__(self, mode: bool) -> None:
-        if not isinstance(mode, bool):
-            raise TypeError(
-                f"set_grad_enabled: expected a bool for mode, got {mode!r}; pass True or False"
-            )
+        super().__init__()
+        _check_flag("set_grad_enabled", mode)
         self.mode = mode
-        self._before: tuple[bool, bool] | None = (state.grad, state.inference)
+        self._at_call: bool | None = state.grad
         self._enter()
 
     def _enter(self) -> None:
-        state.grad = self.mode
+        state.grad = self.mode and not state.inference
 
-    def __enter__(self) -> "set_grad_enabled":
-        stack = self.__dict__.setdefault("_stack", [])
-        grad, inference = self._before or (state.grad, state.inference)
-        self._before = None
-        stack.append((grad, inference, state.anomaly))
-        self._enter()
-        return self
+    def _undo_call(self) -> None:
+        if self._at_call is not None:
+            state.grad, self._at_call = self._at_call, None
 
-    def __call__(self, function: F) -> F:
-        # As a decorator it acts only inside the function, not from the decoration on.
-        if self._before is not None:
-            state.grad, state.inference = self._before
-            self._before = None
-        return super().__call__(function)
+    def __enter__(self) -> Any:
+        self._undo_call()  # the state to return to is that before the call
+        return super().__enter__()
 
-    def _fresh(self) -> "_Mode":
+    def _decorated(self, function: F) -> F:
+        self._undo_call()  # a decorator acts inside the function, not from the decoration on
+        return super()._decorated(function)
+
+    def _again(self) -> _Mode:
         return set_grad_enabled(self.mode)
 
 
 class inference_mode(_Mode):
-    """Like ``no_grad``; results are marked, and saving one for a later backward raises."""
+    """Like ``no_grad``; results are marked, and saving one for a later backward raises.
+
+    ``inference_mode(False)`` inside of it turns it off.
+    """
 
     def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        _check_flag("inference_mode", mode)
         self.mode = mode
 
     def _enter(self) -> None:
         if self.mode:
             state.grad, state.inference = False, True
+        elif state.inference:
+            state.grad, state.inference = True, False
 
-    def _fresh(self) -> "_Mode":
+    def _again(self) -> _Mode:
         return inference_mode(self.mode)
 
 
 class detect_anomaly(_Mode):
-    """Nodes remember the line that made them, and errors of the backward pass name it."""
+    """Nodes and in-place writes remember the line that made them; errors of backward name it."""
 
     def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        _check_flag("detect_anomaly", mode)
         self.mode = mode
 
     def _enter(self) -> None:
         state.anomaly = self.mode
 
-    def _fresh(self) -> "_Mode":
+    def _again(self) -> _Mode:
         return detect_anomaly(self.mode)
+
+
+def _check_flag(name: str, mode: Any) -> None:
+    if not isinstance(mode, bool):
+        raise TypeError(f"{name}: expected a bool for mode, got {mode!r}; pass True or False")
 
 
 def is_grad_enabled() -> bool:

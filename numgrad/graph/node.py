@@ -5,14 +5,16 @@ A node holds edges and saved values, never a Tensor: dropping a Tensor frees its
 """
 
 import itertools
+import os
+import sys
 import threading
-import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..kernels.counters import Counters
 from . import mode
 from .errors import GradError
 from .storage import Group, Storage
@@ -28,65 +30,93 @@ MODIFIED = (
 )
 
 
-class Counters(threading.local):
-    """What this thread recorded: nodes made, values saved, bytes saved (each save counted)."""
+class Recorded(Counters):
+    """Nodes made, values saved, and bytes of the values saved (each time one is saved)."""
 
     nodes: int = 0
     saved: int = 0
     saved_bytes: int = 0
 
 
-counters = Counters()
-recorders: list[list[Any]] = []
-"""Lists of open ``memory.track`` regions: each new node is put into all of them, weakly."""
-
+counters = Recorded()
 _sequence = itertools.count()
 
 
-class Saved:
-    """A value kept for the backward pass: ``(array, storage, version, edge, class)``.
+class Recorder:
+    """The nodes made while it is among ``recorders``, of all threads, held weakly."""
 
-    ``unpack`` checks that no in-place write changed the value since. ``own_output`` is the index of
-    the node's own output it is, or -1: its edge is then the node itself, and holding that here would
-    make a cycle.
+    def __init__(self) -> None:
+        self._nodes: list[Any] = []
+        self._limit = 1024
+        self._lock = threading.Lock()
+
+    def add(self, node: "Node") -> None:
+        """Note a new node. The dead are forgotten now and then, so a long region stays small."""
+        with self._lock:
+            self._nodes.append(weakref.ref(node))
+            if len(self._nodes) > self._limit:
+                self._nodes = [r for r in self._nodes if r() is not None]
+                self._limit = 2 * len(self._nodes) + 1024
+
+    def saved_values(self) -> Iterator["Saved"]:
+        """The values that the nodes hold now."""
+        with self._lock:
+            references = list(self._nodes)
+        for reference in references:
+            node = reference()
+            if node is not None:
+                yield from node.saved_values()
+
+
+recorders: list[Recorder] = []
+"""One for each open ``memory.track`` region."""
+
+
+class Saved:
+    """A value kept for the backward pass: ``(array, storage, version, edge)``.
+
+    The array and its storage are the same memory; the storage is None for numbers, which nobody
+    counts. ``unpack`` checks that no in-place write changed the value since. ``own_output`` is the
+    index of the node's own output it is, or -1: its edge is then the node itself, and holding that
+    here would make a cycle. Its class is that of the node's results (``Node.variable``).
     """
 
     __slots__ = (
         "array",
-        "cls",
         "edge",
         "group",
         "name",
         "own_output",
         "storage",
         "version",
-        "writer",
     )
 
     def __init__(
         self,
-        name: str,
+        name: Any,
         array: np.ndarray,
         storage: Storage | None,
-        group: Group | None,
-        edge: Edge | None,
-        cls: type | None,
+        group: Group | None = None,
+        edge: Edge | None = None,
         own_output: int = -1,
     ) -> None:
         self.name, self.array, self.storage, self.group = name, array, storage, group
-        self.edge, self.cls, self.own_output = edge, cls, own_output
+        self.edge, self.own_output = edge, own_output
         self.version = group.version if group is not None else 0
         if storage is not None:
             storage.hold()
 
-    def check(self, op: str) -> None:
+    def check(self, node: "Node") -> None:
         """Raise if an in-place operation changed the value after it was saved."""
-        if self.group is not None and self.group.version != self.version:
+        group = self.group
+        if group is not None and group.version != self.version:
             raise GradError(
-                f"{MODIFIED}: {op} saved {self.name} {tuple(self.array.shape)} at version "
-                f"{self.version}, it is now at version {self.group.version}, last changed by "
-                f"{self.group.writer}; clone it before changing it, or use detect_anomaly() to "
-                "see where it was used"
+                f"{MODIFIED}: {node.described()} saved {self.name} {tuple(self.array.shape)} at "
+                "version "
+                f"{self.version}, it is now at version {group.version}, last changed by "
+                f"{group.writer}; clone it before changing it, or use detect_anomaly() to see the "
+                "lines "
+                "of both"
             )
 
     def __del__(self) -> None:
@@ -98,15 +128,28 @@ class Saved:
 class LeafSlot:
     """Where gradients of a leaf arrive. Holds the leaf weakly; lives as long as a graph needs it."""
 
-    __slots__ = ("hooks", "leaf", "name")
+    __slots__ = ("hooks", "leaf", "variable")
+    name = "AccumulateGrad"
+
+    dead = 0
+    """Slots whose leaf has died: while there are none, backward need not look for nodes to skip.
+    Exact but for races of threads, in which a look too many, or a node too many, does no harm."""
 
     def __init__(self, leaf: Any) -> None:
-        self.leaf: Callable[[], Any] = weakref.ref(leaf)
+        self.leaf: Callable[[], Any] = weakref.ref(leaf, _count_dead)
         self.hooks: dict[int, Callable[[Any], Any]] | None = None
-        self.name = "AccumulateGrad"
+        self.variable: bool = leaf.contagious
+
+    def __del__(self) -> None:
+        if self.leaf() is None:
+            type(self).dead -= 1
 
     def __repr__(self) -> str:
         return "<AccumulateGrad>"
+
+
+def _count_dead(_: Any, slot: Any = LeafSlot) -> None:
+    slot.dead += 1
 
 
 class Node:
@@ -115,7 +158,7 @@ class Node:
     ``op`` computes the gradients; ``edges`` has one edge an input, None where no gradient is wanted;
     ``saved`` maps the names of the op's save-set to ``Saved`` values (None once freed); ``attrs``
     are the op's attributes; ``in_specs`` and ``out_specs`` are ``(shape, dtype)`` an input and an
-    output.
+    output; ``variable``: its results are Variables.
     """
 
     __slots__ = (
@@ -143,18 +186,19 @@ class Node:
     ) -> None:
         self.op, self.edges, self.attrs = op, edges, attrs
         self.in_specs, self.out_specs, self.variable = in_specs, out_specs, variable
-        self.saved: dict[str, Any] | None = {}
+        self.saved: dict[Any, Saved | None] | None = {}
         self.hooks: dict[int, dict[int, Callable[[Any], Any]]] | None = None
         self.sequence = next(_sequence)
-        self.trace = _user_line() if mode.state.anomaly else None
+        self.trace = user_line() if mode.state.anomaly else None
         counters.nodes += 1
-        for record in recorders:
-            record.append(weakref.ref(self))
+        for recorder in recorders:
+            recorder.add(self)
 
     @property
     def name(self) -> str:
         """``MulBackward`` for ``mul``: how ``grad_fn`` shows the node."""
-        return "".join(part.title() for part in self.op.name.split("_")) + "Backward"
+        parts = self.op.name.split("_")
+        return "".join(part[:1].upper() + part[1:] for part in parts) + "Backward"
 
     @property
     def next_functions(self) -> tuple[tuple["Node | LeafSlot | None", int], ...]:
@@ -170,19 +214,15 @@ class Node:
 
     def saved_values(self) -> list[Saved]:
         """The values still held."""
-        if self.saved is None:
-            return []
-        flat: list[Saved] = []
-        for value in self.saved.values():
-            flat.extend(value if isinstance(value, (list, tuple)) else [value])
-        return flat
+        return [s for s in (self.saved or {}).values() if s is not None]
 
-    def live_saved(self) -> dict[str, Any]:
+    def live_saved(self) -> dict[Any, Saved | None]:
         """The saved values, checked against in-place changes; raises when they were freed."""
         if self.saved is None:
             raise GradError(FREED)
-        for value in self.saved.values():
-            value.check(self.described())
+        for saved in self.saved.values():
+            if saved is not None:
+                saved.check(self)
         return self.saved
 
     def described(self) -> str:
@@ -190,7 +230,7 @@ class Node:
         return self.op.name + (f" (recorded at {self.trace})" if self.trace else "")
 
     def release(self) -> None:
-        """Free the saved values; a second backward then raises if there were any."""
+        """Free the saved values, if there are any; a second backward then raises."""
         if self.saved:
             self.saved = None
 
@@ -198,11 +238,12 @@ class Node:
         return f"<{self.name}>"
 
 
-def _user_line() -> str:
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def user_line() -> str:
     """File and line of the innermost frame outside numgrad."""
-    for frame in reversed(traceback.extract_stack()):
-        if "numgrad" not in frame.filename.replace("\\", "/").split("/")[-3:-1]:
-            package = frame.filename.replace("\\", "/")
-            if "/numgrad/" not in package:
-                return f"{frame.filename}:{frame.lineno}"
-    return "unknown"
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return "unknown" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

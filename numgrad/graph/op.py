@@ -15,13 +15,27 @@ from typing import Any
 
 import numpy as np
 
+from .above import above
 from .node import Node, Saved
+from .saved import unpack
 
 Spec = tuple[tuple[int, ...], np.dtype]
 """Shape and dtype of a result."""
 
 OPS: dict[str, "Op"] = {}
 """Every declared op by name: what the tests are generated from."""
+
+
+def origins(name: str, operands: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Why results of an op are not recorded: by the answer of ``mode.decide``, and for each operand
+    that may be volatile. What ``explain`` says; made once, so that it costs nothing later."""
+    by_answer = (
+        f"no input of {name} requires grad",
+        "",
+        "",
+        f"{name} ran under no_grad",
+    )
+    return by_answer, tuple(f"through {operand} of {name}" for operand in operands)
 
 
 class Rule:
@@ -53,6 +67,9 @@ class Op:
 
     view = False
     """Whether the result shares the operand's memory."""
+    owns_results = True
+    """Whether nobody keeps the gradients that ``vjp`` returns, save where they share memory with what
+    it was given."""
 
     def __init__(
         self,
@@ -69,6 +86,7 @@ class Op:
         register: bool = True,
     ) -> None:
         self.name, self.operands, self.attrs = name, tuple(operands), tuple(attrs)
+        self.origins, self.volatile_origins = origins(name, self.operands)
         self.outs, self.aux, self.constant = tuple(outs), tuple(aux), tuple(constant)
         self.variadic = variadic
         self.__doc__ = doc
@@ -202,8 +220,6 @@ class Environment:
         if name in self.known:
             value = self.known[name]
             if value is None:
-                from .apply import above
-
                 index = [f"g_{out}" for out in self.op.outs].index(name)
                 value = self.known[name] = above.zeros(self.node.out_specs[index])
             return value
@@ -211,8 +227,6 @@ class Environment:
         if name in self.saved:
             value = self.saved[name]
             if isinstance(value, Saved):
-                from .apply import unpack
-
                 value = unpack(value, node)
         elif name in node.attrs:
             value = node.attrs[name]

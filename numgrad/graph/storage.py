@@ -54,12 +54,17 @@ class Account:
 class Peak:
     """The highest total since the start of a region, and the categories at that instant."""
 
-    __slots__ = ("by_category", "op", "start", "total")
+    __slots__ = ("by_category", "op", "start", "start_by_category", "total")
 
-    def __init__(self, total: int, by_category: list[int]) -> None:
-        self.start = self.total = total
-        self.by_category = by_category
+    def __init__(self) -> None:
+        self.start_by_category = self.by_category = bytes_by_category()
+        self.start = self.total = sum(self.by_category)
         self.op: str | None = None
+
+
+_accounts: list[Account] = []
+_folded = Account()
+_folding = threading.Lock()
 
 
 class _Local(threading.local):
@@ -67,30 +72,27 @@ class _Local(threading.local):
         self.account = Account()
         self.category = ACTIVATION
         self.op: str | None = None
+        _fold()
         _accounts.append(self.account)
-
-
-_accounts: list[Account] = []
-_folded = Account()
-local = _Local()
-"""This thread's account, the category that new storages get, and the op now running."""
-
-_peaks: list[Peak] = [Peak(0, [0] * len(CATEGORIES))]
-_threshold = 0
-"""Lowest total among the peaks in force: only above it does an allocation look at them."""
 
 
 def _fold() -> None:
     """Merge the accounts of threads that have ended, so that their list stays short."""
-    for account in [a for a in _accounts if a.thread() is None]:
-        try:
+    if not _folding.acquire(blocking=False):  # another thread does it, or a finaliser inside of it
+        return
+    try:
+        for account in [a for a in _accounts if a.thread() is None]:
             _accounts.remove(account)
-        except ValueError:
-            continue
-        _folded.total += account.total
-        for c in range(len(CATEGORIES)):
-            _folded.bytes[c] += account.bytes[c]
-            _folded.counts[c] += account.counts[c]
+            _folded.total += account.total
+            for c in range(len(CATEGORIES)):
+                _folded.bytes[c] += account.bytes[c]
+                _folded.counts[c] += account.counts[c]
+    finally:
+        _folding.release()
+
+
+local = _Local()
+"""This thread's account, the category that new storages get, and the op now running."""
 
 
 def total_bytes() -> int:
@@ -106,9 +108,13 @@ def bytes_by_category() -> list[int]:
 
 def counts_by_category() -> list[int]:
     """Live storages a category, of all threads."""
-    _fold()
     accounts = [_folded, *_accounts]
     return [sum(a.counts[c] for a in accounts) for c in range(len(CATEGORIES))]
+
+
+_peaks: list[Peak] = [Peak()]
+_threshold = 0
+"""Lowest total among the peaks in force: only above it does an allocation look at them."""
 
 
 def _note_peak(total: int) -> None:
@@ -123,10 +129,9 @@ def _note_peak(total: int) -> None:
 def open_peak() -> Peak:
     """Begin to watch for the highest total from now on."""
     global _threshold
-    total = total_bytes()
-    peak = Peak(total, bytes_by_category())
+    peak = Peak()
     _peaks.append(peak)
-    _threshold = min(_threshold, total)
+    _threshold = min(_threshold, peak.total)
     return peak
 
 
@@ -145,7 +150,7 @@ def overall_peak() -> Peak:
 def reset_peak() -> None:
     """Let the overall peak begin again at what is live now."""
     global _threshold
-    _peaks[0] = Peak(total_bytes(), bytes_by_category())
+    _peaks[0] = Peak()
     _threshold = min(p.total for p in _peaks)
     pool.reset_peak()
 
@@ -154,63 +159,58 @@ class Group:
     """A view group: a base, its views and what ``detach`` made share one version counter.
 
     ``version`` counts in-place writes through the group; ``writer`` names the last op that wrote.
+    Both stand in the class until the first write: most groups are never written to.
     """
 
-    __slots__ = ("version", "writer")
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.writer: str | None = None
+    version: int = 0
+    writer: str | None = None
 
 
 class Storage:
     """A block of memory as the ledger sees it.
 
-    ``nbytes``; ``category`` (an index into ``CATEGORIES``); ``writes``, bumped by every write
-    through any handle; ``saved``, the number of saved values that hold it; ``owned``, False for
-    memory that came from outside and is not counted.
+    ``nbytes``; ``category`` (an index into ``CATEGORIES``); ``counted``, the category whose sum holds
+    the bytes now; ``writes``, bumped by every write through any handle; ``saved``, the number of
+    saved values that hold it; ``owned``, False for memory from outside, which is not counted.
     """
 
-    __slots__ = ("__weakref__", "_forget", "category", "nbytes", "owned", "saved", "writes")
+    __slots__ = ("__weakref__", "category", "counted", "nbytes", "owned", "saved", "writes")
 
     def __init__(self, nbytes: int, category: int, owned: bool = True) -> None:
-        global _threshold
-        self.nbytes, self.category, self.owned = nbytes, category, owned
+        self.nbytes, self.category, self.counted, self.owned = nbytes, category, category, owned
         self.writes = self.saved = 0
-        self._forget = _forget
         if owned:
             account = local.account
-            account.total += nbytes
             account.bytes[category] += nbytes
             account.counts[category] += 1
-            total = account.total if len(_accounts) == 1 else total_bytes()
+            account.total = total = account.total + nbytes
+            if len(_accounts) > 1 or _folded.total:
+                total = total_bytes()
             if total > _threshold:
                 _note_peak(total)
 
-    def counted_as(self) -> int:
-        """The category whose sum holds the bytes now: saved-for-backward wins over activation."""
-        return SAVED if self.saved and self.category == ACTIVATION else self.category
-
     def move_to(self, category: int) -> None:
         """Count the bytes under another category from now on."""
-        before = self.counted_as()
         self.category = category
-        self._moved(before)
+        self._recount()
 
     def hold(self) -> None:
-        """A saved value begins to hold the storage."""
+        """A saved value begins to hold the storage: saved-for-backward wins over activation."""
         self.saved += 1
         if self.saved == 1 and self.category == ACTIVATION:
-            self._moved(ACTIVATION)
+            self._recount()
 
     def release(self) -> None:
         """A saved value lets go of the storage."""
         self.saved -= 1
-        if not self.saved and self.category == ACTIVATION:
-            self._moved(SAVED)
+        if self.saved == 0 and self.counted == SAVED:
+            self._recount()
 
-    def _moved(self, before: int) -> None:
-        after = self.counted_as()
+    def _recount(self) -> None:
+        before = self.counted
+        self.counted = after = (
+            SAVED if self.saved and self.category == ACTIVATION else self.category
+        )
         if self.owned and after != before:
             account = local.account
             account.bytes[before] -= self.nbytes
@@ -218,21 +218,16 @@ class Storage:
             account.counts[before] -= 1
             account.counts[after] += 1
 
-    def __del__(self) -> None:
-        # Bound at creation: at interpreter exit the module's names may be gone already.
-        self._forget(self)
-
-
-def _forget(storage: Storage, local: _Local = local) -> None:
-    if storage.owned:
-        try:
-            account = local.account
-        except AttributeError:  # the thread's locals are being torn down
-            account = _folded
-        category = storage.counted_as()
-        account.total -= storage.nbytes
-        account.bytes[category] -= storage.nbytes
-        account.counts[category] -= 1
+    # The names are bound here: at interpreter exit those of the module may be gone already.
+    def __del__(self, local: _Local = local, folded: Account = _folded) -> None:
+        if self.owned:
+            try:
+                account = local.account
+            except AttributeError:  # the thread's locals are being torn down
+                account = folded
+            account.total -= self.nbytes
+            account.bytes[self.counted] -= self.nbytes
+            account.counts[self.counted] -= 1
 
 
 _new_array = np.empty
@@ -257,10 +252,17 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[np.ndarray, 
 
 
 def adopt(array: np.ndarray) -> Storage:
-    """A storage for memory that somebody else owns: alive with the array, not counted."""
+    """The storage of memory that is there already.
+
+    Memory of the pool (seen through ``x.numpy()``) has one. Any other belongs to somebody else: it is
+    alive with the array and not counted.
+    """
     base = array
     while isinstance(base.base, np.ndarray):
         base = base.base
+    storage: Storage | None = getattr(base, "storage", None)
+    if storage is not None:
+        return storage
     return Storage(base.nbytes, DATA, owned=False)
 
 

@@ -6,23 +6,26 @@ value may exist before its buffer does.
 
 import weakref
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from . import mode
+from .above import above
 from .device import CPU, device
-from .errors import GradError
+from .errors import GradError, shown
 from .node import Edge, LeafSlot, Node
-from .storage import Group, Storage
+from .storage import GRADIENT, Group, Storage
 
 
 class Value:
     """A value of the graph. ``numgrad.Tensor`` adds the methods.
 
     ``_edge`` is None for leaves. A view has a ``_base`` and a ``_chain`` (the view operations that
-    lead from the base to it); writing to the base or to another view gives it a new edge, which is
-    made when asked for: ``_stamp`` is the base's stamp that ``_edge`` was made for.
+    lead from the base to it); writing to the base or to another view gives it a new history, which
+    is made when asked for: ``_stamp`` is the base's stamp that the present one was made for.
+    ``_origin`` tells ``explain`` why nothing was recorded.
     """
 
     __slots__ = (
@@ -31,6 +34,7 @@ class Value:
         "_chain",
         "_edge",
         "_inference",
+        "_origin",
         "_requires_grad",
         "_slot",
         "_stamp",
@@ -47,6 +51,7 @@ class Value:
     """Whether an operation on it gives values of its class with the rules of ``Variable``."""
 
     _array: np.ndarray
+    _inference: bool
     shape: tuple[int, ...]
     dtype: "np.dtype[Any]"
     device: device
@@ -61,40 +66,65 @@ class Value:
         self._requires_grad = self._volatile = self._inference = False
         self._edge: Edge | None = None
         self._base: Value | None = None
+        self._slot: LeafSlot | None = None
+        self._origin: str | None = None
+        self.grad_value = None
         self._chain: tuple[Any, ...] = ()
         self._stamp = 0
-        self._slot: LeafSlot | None = None
-        self.grad_value = None
 
-    @property
-    def array(self) -> np.ndarray:
-        """The buffer: the one way to a value's elements."""
-        return self._array
+    array: Any = property(
+        attrgetter("_array"), doc="The buffer: the one way to a value's elements."
+    )
 
     # ------------------------------------------------------------------------------------- history
+
+    def refresh(self) -> None:
+        """Make the history of a view anew if its base got a new one since."""
+        base = self._base
+        if base is None or self._stamp == base._stamp:
+            return
+        self._stamp = base._stamp
+        edge, shape = base.gradient_edge(), base.shape
+        if edge is not None:
+            for op, attrs, out_shape in self._chain:
+                spec_in, spec_out = (shape, base.dtype), (out_shape, base.dtype)
+                edge = (Node(op, (edge,), attrs, (spec_in,), (spec_out,), base.contagious), 0)
+                shape = out_shape
+        self._replace_edge(edge)
+        if base._volatile:
+            self._become_volatile(base._origin)
+
+    def _replace_edge(self, edge: Edge | None) -> None:
+        before, self._edge = self._edge, edge
+        self._requires_grad = edge is not None
+        kept = _retainer(self, before)
+        if kept is not None:
+            kept.remove()
+            if edge is not None:
+                self.retain_gradient()
+
+    def _become_volatile(self, origin: str | None) -> None:
+        self._replace_edge(None)
+        self._volatile, self._origin = True, origin
+        self.grad_value = self._slot = None
 
     @property
     def requires_grad(self) -> bool:
         """Whether gradients are wanted for this value."""
-        if self._base is not None and self._stamp != self._base._stamp:
-            _refresh(self)
+        self.refresh()
         return self._requires_grad
+
+    @property
+    def volatile(self) -> bool:
+        """Whether nothing that uses this value is recorded. Contagious; may be set on leaves."""
+        self.refresh()
+        return self._volatile
 
     @property
     def edge(self) -> Edge | None:
         """``(node, output index)`` of the operation that made the value; None for a leaf."""
-        if self._base is not None and self._stamp != self._base._stamp:
-            _refresh(self)
+        self.refresh()
         return self._edge
-
-    def set_history(self, edge: Edge | None) -> None:
-        """Give the value a new history (after an in-place operation)."""
-        self._edge = edge
-        self._requires_grad = edge is not None
-        if self._base is None:
-            self._stamp += 1
-        else:
-            self._stamp = self._base._stamp
 
     @property
     def is_leaf(self) -> bool:
@@ -112,28 +142,43 @@ class Value:
             edge = (self._slot, 0)
         return edge
 
+    def set_history(self, edge: Edge) -> None:
+        """Give a value that is no view a new history (after an in-place write)."""
+        self._replace_edge(edge)
+        self._stamp += 1
+
+    def become_volatile(self, origin: str) -> None:
+        """Cut history, hooks and gradient, and be volatile; so do the base and its other views."""
+        base = self if self._base is None else self._base
+        base._become_volatile(origin)
+        base._stamp += 1
+        self.refresh()
+
     # --------------------------------------------------------------------------------------- hooks
 
     def add_hook(self, hook: Callable[[Any], Any]) -> "HookHandle":
         """Call ``hook(gradient)`` when the value's gradient is complete; it may return another."""
         if not callable(hook):
-            raise TypeError(f"register_hook: expected a function for hook, got {hook!r}; pass one")
-        if self._volatile:
+            raise TypeError(
+                f"register_hook: expected a function for hook, got {shown(hook)}; pass one"
+            )
+        if self.volatile:
             raise GradError("cannot register a hook on a volatile variable")
-        if not self.requires_grad:
-            raise GradError("cannot register a hook on a variable that doesn't require gradient")
         edge = self.gradient_edge()
-        assert edge is not None
+        if edge is None:
+            raise GradError("cannot register a hook on a variable that doesn't require gradient")
         target, index = edge
+        if target.hooks is None:
+            target.hooks = {}
+        hooks: dict[int, Any] = target.hooks
         if isinstance(target, Node):
-            if target.hooks is None:
-                target.hooks = {}
-            hooks = target.hooks.setdefault(index, {})
-        else:
-            if target.hooks is None:
-                target.hooks = {}
-            hooks = target.hooks
+            hooks = hooks.setdefault(index, {})
         return HookHandle(hooks, hook)
+
+    def retain_gradient(self) -> None:
+        """Keep the gradient of a non-leaf as ``grad_value`` in backward passes."""
+        if self.edge is not None and _retainer(self, self._edge) is None:
+            self.add_hook(Retainer(self))
 
 
 class HookHandle:
@@ -158,22 +203,82 @@ class HookHandle:
         self.remove()
 
 
-def _refresh(view: Value) -> None:
-    """Make the edge of a view anew after its base got a new history."""
-    base = view._base
-    assert base is not None
-    view._stamp = base._stamp
-    edge = base.gradient_edge()
-    shape = base.shape
-    if edge is not None and not mode.state.inference:
-        for op, attrs, out_shape in view._chain:
-            spec_in, spec_out = (shape, base.dtype), (out_shape, base.dtype)
-            edge = (Node(op, (edge,), attrs, (spec_in,), (spec_out,), base.contagious), 0)
-            shape = out_shape
-    view._edge = edge if view._chain else None
-    view._requires_grad = edge is not None
+class Retainer:
+    """The hook behind ``retain_grad``. It holds its value weakly: no cycle."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = weakref.ref(value)
+
+    def __call__(self, g: Any) -> None:
+        value = self.value()
+        if value is None:
+            return
+        if value.grad_value is not None:
+            value.grad_value = above.add(value.grad_value, g)
+            return
+        kept = above.copy(g)  # the user may write to it: nobody else may see its memory
+        kept.storage.move_to(GRADIENT)
+        value.grad_value = kept
 
 
-def weak(value: Value) -> "weakref.ref[Value]":
-    """A weak reference to a value."""
-    return weakref.ref(value)
+def _retainer(value: Value, edge: Edge | None) -> Any:
+    """The handle of the ``retain_grad`` hook of a value that has ``edge``, or None."""
+    hooks: Any = edge[0].hooks if edge is not None else None
+    for number, hook in (hooks.get(edge[1]) or {}).items() if hooks and edge else ():
+        if isinstance(hook, Retainer) and hook.value() is value:
+            handle = object.__new__(HookHandle)
+            handle.id, handle._hooks = number, hooks[edge[1]]
+            return handle
+    return None
+
+
+class Constant:
+    """A Python number among the operands: a 0-d array that takes no part in the graph."""
+
+    __slots__ = ("array", "dtype", "shape")
+    _volatile = _inference = _requires_grad = False
+    volatile = requires_grad = contagious = False
+    storage = group = _base = None
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.dtype, self.shape = array, array.dtype, ()
+
+    def gradient_edge(self) -> None:
+        """None: no gradient is wanted for a number."""
+        return None
+
+
+def make(
+    array: np.ndarray, storage: Storage, variable: bool = False, group: Group | None = None
+) -> Any:
+    """A new value without history: a Variable if ``variable`` (0-d then becomes ``(1,)``)."""
+    if variable:
+        value = object.__new__(above.Variable)
+        if array.ndim == 0:
+            array = array.reshape(1)
+    else:
+        value = object.__new__(above.Tensor)
+    value._init(array, storage, group)
+    if mode.state.inference:
+        value._inference = True
+    return value
+
+
+def alias(x: Value, variable: bool, group: Group | None = None) -> Any:
+    """The memory of ``x`` as a new value without history."""
+    out = make(x.array, x.storage, variable, group)
+    out._inference = out._inference or x._inference
+    return out
+
+
+def with_class(x: Any, variable: bool) -> Any:
+    """``x`` as a Variable or as a plain Tensor, on the edge it has. Gradients change class so."""
+    if x.contagious == variable:
+        return x
+    if variable and not x.shape:
+        x = above.reshape(x, (1,))
+    out = alias(x, variable, x.group)
+    edge = x.gradient_edge()
+    if edge is not None:
+        out._edge, out._requires_grad = edge, True
+    return out

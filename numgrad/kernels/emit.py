@@ -29,9 +29,9 @@ _FLOAT_TEXT = {
     "ceil": "np.ceil({0})",
     "trunc": "np.trunc({0})",
     "round": "np.rint({0})",
-    "floordiv": "np.floor({0} / {1})",
     "isfinite": "{0} - {0} == {0} - {0}",
     "isnan": "{0} != {0}",
+    "isinf": "np.fabs({0}) == {T}(np.inf)",
     "maximum": "{0} if ({0} > {1}) | ({0} != {0}) else {1}",
     "minimum": "{0} if ({0} < {1}) | ({0} != {0}) else {1}",
 }
@@ -44,6 +44,7 @@ _INT_TEXT = {
     "round": "{0}",
     "isfinite": "True",
     "isnan": "False",
+    "isinf": "False",
     "maximum": "{0} if {0} > {1} else {1}",
     "minimum": "{0} if {0} < {1} else {1}",
 }

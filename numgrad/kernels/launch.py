@@ -13,36 +13,44 @@ from typing import Any
 import numpy as np
 
 from . import store
+from .counters import Counters
 from .cpu import elementwise as driver
-from .native import RANGED_SIGNATURE, array_object
+from .native import DATA, DIMS, FLAGS, ND, STRIDES, array_object
 
 PARALLEL_MIN = 1 << 16
 """Elements above which an elementwise call is worth a parallel launch (about 2 us)."""
 
 
-class Counters(threading.local):
-    """Kernel launches of this thread."""
+class Launches(Counters):
+    """Kernel launches."""
 
     launches: int = 0
 
 
-counters = Counters()
+counters = Launches()
 
 # ---------------------------------------------------------------------------------------- threads
 
 _threads: int | None = None
 _forked = False
-_layer_lock: Any = None
+_workqueue_lock = threading.Lock()
+_needs_lock: bool | None = None
 
 
 def get_num_threads() -> int:
-    """Threads that one kernel may use: ``NUMGRAD_NUM_THREADS``, else the CPUs of this process."""
+    """Threads that one kernel may use: what was set, ``NUMGRAD_NUM_THREADS``, or the CPUs of this
+    process; never more than Numba's pool has (``NUMBA_NUM_THREADS``), and 1 after a fork.
+
+    Raises:
+        ValueError: ``NUMGRAD_NUM_THREADS`` is not a positive integer.
+    """
     global _threads
     if _threads is None:
-        named = os.environ.get("NUMGRAD_NUM_THREADS", "")
-        if named and (not named.isdigit() or int(named) < 1):
+        named = os.environ.get("NUMGRAD_NUM_THREADS", "").strip()
+        if named and (not named.isdecimal() or int(named) < 1):
             raise ValueError(
-                f"NUMGRAD_NUM_THREADS: expected a positive integer, got {named!r}; unset it or set a count"
+                f"NUMGRAD_NUM_THREADS: expected a positive integer, got {named!r}; "
+                "unset it or set a count"
             )
         _threads = int(named) if named else _cpus()
     return 1 if _forked else min(_threads, _numba_limit())
@@ -77,9 +85,8 @@ def set_num_threads(n: int) -> None:
 
 def _after_fork_in_child() -> None:
     # Numba's threading layers do not survive fork: a child that launches one is killed.
-    global _forked, _layer_lock
+    global _forked
     _forked = True
-    _layer_lock = None
 
 
 if hasattr(os, "register_at_fork"):
@@ -98,82 +105,106 @@ def threading_layer() -> str:
 
 # ---------------------------------------------------------------------------------------- launchers
 
-_RANGED_TYPES = RANGED_SIGNATURE.args
-
 _SERIAL = '''"""Call a ranged kernel on this thread."""
-from numgrad.kernels.native import call_ranged, load_i64, object_address
-from numgrad.kernels.cpu.elementwise import DATA
+from numgrad.kernels.native import DATA, call_ranged, load_i64, object_address
 
 def kernel(address, frame, n):
     call_ranged(address, load_i64(object_address(frame) + DATA, 0), 0, n, 0)
 '''
 
+# The mask of Numba's threads is this thread's, and the user's: it is put back.
 _PARALLEL = '''"""Share the items of a ranged kernel between threads: one contiguous range a worker."""
 from numba import prange
-from numgrad.kernels.native import call_ranged, load_i64, object_address
-from numgrad.kernels.cpu.elementwise import DATA
+from numgrad.kernels.native import (
+    DATA, call_ranged, get_thread_mask, load_i64, object_address, set_thread_mask
+)
 
 def kernel(address, frame, n, unit, workers):
     args = load_i64(object_address(frame) + DATA, 0)
     units = (n + unit - 1) // unit
+    before = get_thread_mask()
+    set_thread_mask(workers)
     for worker in prange(workers):
         lo = units * worker // workers * unit
         hi = min(units * (worker + 1) // workers * unit, n)
         if lo < hi:
             call_ranged(address, args, lo, hi, worker)
+    set_thread_mask(before)
 '''
 
 _PACK = '''"""Put the address of an array object into a frame."""
-from numgrad.kernels.native import load_i64, object_address, store_i64
-from numgrad.kernels.cpu.elementwise import DATA
+from numgrad.kernels.native import DATA, load_i64, object_address, store_i64
 
 def kernel(frame, slot, array):
     store_i64(load_i64(object_address(frame) + DATA, 0), slot, object_address(array))
 '''
 
 _ADDRESS = '''"""The address of an array's first element."""
-from numgrad.kernels.native import load_i64, object_address
-from numgrad.kernels.cpu.elementwise import DATA
+from numgrad.kernels.native import DATA, load_i64, object_address
 
 def kernel(array):
     return load_i64(object_address(array) + DATA, 0)
 '''
 
+_CONTIGUOUS = '''"""Run a block kernel on {count} arrays: at once if all are C-contiguous, of one size, and none is
+output 0 itself; else by the driver ``blocks``, whose answer is returned, or 2 if that is not loaded."""
+from numgrad.kernels.native import (
+    C_CONTIGUOUS, DATA, FLAGS, call_block, call_ranged, count_elements, load_i32, load_i64,
+    object_address, stack, store_i64,
+)
+
+def kernel(card, {names}):
+    address, driver = load_i64(card, 0), load_i64(card, 2)
+    frame, pointers = stack({frame_bytes}), stack({bytes})
+{fetch}
+    n = count_elements(load_i64(frame, {objects}))
+    plain = True
+    for j in range({count}):
+        array = load_i64(frame, {objects} + j)
+        data = load_i64(array + DATA, 0)
+        store_i64(pointers, j, data)
+        plain = plain and (load_i32(array, FLAGS) & C_CONTIGUOUS) and count_elements(array) == n
+        plain = plain and (j == 0 or data != load_i64(pointers, 0))
+    if plain:
+        call_block(address, pointers, n)
+        return 0
+    if driver == 0:
+        return 2
+    store_i64(frame, 0, address)
+    store_i64(frame, 1, load_i64(card, 1))
+    call_ranged(driver, frame, 0, {count}, 0)
+    return load_i64(frame, 2)
+'''
+
 
 def _contiguous_source(count: int) -> str:
     names = [f"a{j}" for j in range(count)]
-    fetch = "\n".join(f"    o{j} = object_address({name})" for j, name in enumerate(names))
-    test = "\n".join(
-        f"    if not (load_i32(o{j}, FLAGS) & 1) or size(o{j}) != n:\n        return 1"
-        for j in range(count)
+    fetch = [
+        f"    store_i64(frame, {driver.BLOCKS_OBJECTS + j}, object_address({name}))"
+        for j, name in enumerate(names)
+    ]
+    return _CONTIGUOUS.format(
+        count=count,
+        names=", ".join(names),
+        bytes=8 * count,
+        frame_bytes=8 * (driver.BLOCKS_OBJECTS + count),
+        objects=driver.BLOCKS_OBJECTS,
+        fetch="\n".join(fetch),
     )
-    fill = "\n".join(
-        f"    store_i64(pointers, {j}, load_i64(o{j} + DATA, 0))" for j in range(count)
-    )
-    return f'''"""Run a block kernel on {count} arrays if all are C-contiguous and of one size; else return 1."""
-from numba import njit
-from numgrad.kernels.native import call_block, load_i32, load_i64, object_address, stack, store_i64
-from numgrad.kernels.cpu.elementwise import DATA, DIMS, HEADER, ND
 
-FLAGS = HEADER + 48
 
-@njit
-def size(array):
-    dims = load_i64(array + DIMS, 0)
-    n = 1
-    for axis in range(load_i32(array, ND)):
-        n *= load_i64(dims, axis)
-    return n
+_card_lock = threading.Lock()
 
-def kernel(address, {", ".join(names)}):
-{fetch}
-    n = size(o0)
-{test}
-    pointers = stack({8 * count})
-{fill}
-    call_block(address, pointers, n)
-    return 0
-'''
+
+def _card(kernel: store.Kernel, arrays: Sequence[np.ndarray]) -> int:
+    """The address of what a contiguous launcher wants to know of a kernel: its address, the sizes of
+    its operands' elements (two bits each), the address of ``blocks`` or 0. Made once a kernel."""
+    with _card_lock:
+        if not kernel.card:
+            sizes = sum((a.itemsize.bit_length() - 1) << 2 * j for j, a in enumerate(arrays))
+            kernel.slots = np.array([kernel.address, sizes, driver.blocks.loaded], np.int64)
+            kernel.card = kernel.slots.ctypes.data
+    return kernel.card
 
 
 _entries: dict[Any, Callable[..., Any]] = {}
@@ -248,13 +279,13 @@ def _check_array_layout() -> None:
     probe = np.empty((3, 5), np.float32)[:, 1:3]
     base = id(probe)
     fields = (
-        ctypes.c_int64.from_address(base + driver.DATA).value,
-        ctypes.c_int32.from_address(base + driver.ND).value,
+        ctypes.c_int64.from_address(base + DATA).value,
+        ctypes.c_int32.from_address(base + ND).value,
         ctypes.c_int64.from_address(
-            ctypes.c_int64.from_address(base + driver.DIMS).value + 8
+            ctypes.c_int64.from_address(base + DIMS).value + 8
         ).value,
-        ctypes.c_int64.from_address(ctypes.c_int64.from_address(base + driver.STRIDES).value).value,
-        ctypes.c_int32.from_address(base + driver.HEADER + 48).value & 1,
+        ctypes.c_int64.from_address(ctypes.c_int64.from_address(base + STRIDES).value).value,
+        ctypes.c_int32.from_address(base + FLAGS).value & 1,
     )
     if fields != (probe.ctypes.data, 2, 2, probe.strides[0], 0):
         raise RuntimeError(
@@ -264,33 +295,29 @@ def _check_array_layout() -> None:
     _layout_checked = True
 
 
-def _run(address: int, frame: np.ndarray, n: int, unit: int, parallel: bool) -> None:
+def _run(address: int, frame: np.ndarray, n: int, unit: int, workers: int) -> None:
     counters.launches += 1
-    workers = get_num_threads() if parallel else 1
     workers = min(workers, -(-n // unit))
     if workers <= 1:
-        _serial()(address, frame, n)
+        (_entries.get("serial") or _serial())(address, frame, n)
         return
-    launcher = _parallel()
-    lock = _lock()
-    if lock is None:
-        launcher(address, frame, n, unit, workers)
-    else:
-        with lock:
+    locked = _layer_needs_lock() if _needs_lock is None else _needs_lock
+    launcher = _entries.get("parallel") or _parallel()
+    if locked:
+        with _workqueue_lock:
             launcher(address, frame, n, unit, workers)
+    else:
+        launcher(address, frame, n, unit, workers)
 
 
-def _lock() -> Any:
-    """A lock for layers that abort when two Python threads launch at once; None where none is needed."""
-    global _layer_lock
-    if _layer_lock is None:
-        import numba
-        from numba.np.ufunc.parallel import _launch_threads
+def _layer_needs_lock() -> bool:
+    """Start Numba's threads; whether they abort when two Python threads launch at once."""
+    global _needs_lock
+    import numba
 
-        numba.set_num_threads(min(get_num_threads(), _numba_limit()))
-        _launch_threads()
-        _layer_lock = False if threading_layer() in ("omp", "tbb") else threading.Lock()
-    return _layer_lock or None
+    numba.get_num_threads()  # starts the layer, under a lock of its own
+    _needs_lock = threading_layer() not in ("omp", "tbb")
+    return _needs_lock
 
 
 def ranged(
@@ -300,10 +327,17 @@ def ranged(
     *,
     unit: int = 1,
     parallel: bool = True,
+    workers: int | None = None,
 ) -> None:
-    """Run items ``[0, items)`` of a ranged kernel; workers take whole multiples of ``unit``."""
+    """Run items ``[0, items)`` of a ranged kernel; workers take whole multiples of ``unit``.
+
+    ``workers``, if given, is the most there may be: a kernel whose workspace was made for so many
+    says so, because ``set_num_threads`` may be called meanwhile by another thread.
+    """
     if items > 0:
-        _run(kernel.address, np.array(args, np.int64), items, unit, parallel)
+        if workers is None:
+            workers = get_num_threads() if parallel else 1
+        _run(kernel.address, np.array(args, np.int64), items, unit, workers)
 
 
 def elementwise(kernel: store.Kernel, arrays: Sequence[np.ndarray], outputs: int = 1) -> None:
@@ -315,9 +349,16 @@ def elementwise(kernel: store.Kernel, arrays: Sequence[np.ndarray], outputs: int
     first = arrays[0]
     if first.size < PARALLEL_MIN:
         count = len(arrays)
-        if (_entries.get(count) or _contiguous(count))(kernel.address, *arrays) == 0:
-            counters.launches += 1
-            return
+        if count <= driver.BLOCKS_MAX:
+            entry = _entries.get(count) or _contiguous(count)
+            card = kernel.card or _card(kernel, arrays)
+            answer = entry(card, *arrays)
+            if answer == 2:  # not before it is needed: a first operation should not wait for it
+                kernel.slots[2] = driver.blocks.address
+                answer = entry(card, *arrays)
+            if answer == 0:
+                counters.launches += 1
+                return
         if first.size == 0:
             return
     _strided(kernel, arrays, outputs)
@@ -336,9 +377,10 @@ def _strided(kernel: store.Kernel, arrays: Sequence[np.ndarray], outputs: int) -
         count,
         outputs,
     )
-    pack = _pack()
+    pack = _entries.get("pack") or _pack()
     for j, array in enumerate(arrays):
         pack(frame, driver.OBJECTS + j, array)
         frame[driver.SIZE + j] = array.itemsize
-    _serial()(driver.geometry.address, frame, 1)
-    _run(driver.run.address, frame, n, driver.BLOCK, n >= PARALLEL_MIN)
+    (_entries.get("serial") or _serial())(driver.geometry.address, frame, 1)
+    workers = get_num_threads() if n >= PARALLEL_MIN else 1
+    _run(driver.run.address, frame, n, driver.BLOCK, workers)

@@ -13,7 +13,8 @@ because LLVM loses the provenance of pointers rebuilt from integers.
 """
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
+from numba.core import cgutils
 from numba.extending import NativeValue, intrinsic, models, register_model, unbox
 
 I8 = ir.IntType(8)
@@ -21,6 +22,13 @@ I64 = ir.IntType(64)
 
 BLOCK_SIGNATURE = types.void(types.int64, types.int64)
 RANGED_SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
+
+
+HEADER = object.__basicsize__
+"""Bytes before the first field of an array object; the fields are NumPy's stable C layout."""
+DATA, ND, DIMS, STRIDES, FLAGS = HEADER, HEADER + 8, HEADER + 16, HEADER + 24, HEADER + 48
+C_CONTIGUOUS = 1
+"""The bit of ``FLAGS``."""
 
 
 class ArrayObject(types.Type):
@@ -93,6 +101,24 @@ def load_i32(typingctx, address, offset_bytes):
     return types.int64(types.int64, types.int64), codegen
 
 
+@intrinsic
+def count_elements(typingctx, array):
+    """The number of elements of the array whose object is at ``array``."""
+
+    def codegen(context, builder, signature, args):
+        def field(offset, type_):
+            return builder.load(_element(builder, args[0], ir.Constant(I64, offset), type_))
+
+        total = cgutils.alloca_once_value(builder, ir.Constant(I64, 1))
+        dims = builder.inttoptr(field(DIMS, I64), I64.as_pointer())
+        with cgutils.for_range(builder, field(ND, ir.IntType(32))) as loop:
+            length = builder.load(builder.gep(dims, [loop.index]))
+            builder.store(builder.mul(builder.load(total), length), total)
+        return builder.load(total)
+
+    return types.int64(types.int64), codegen
+
+
 def _pointer_to(element):
     pointer = types.CPointer(element)
 
@@ -157,6 +183,34 @@ def stack(typingctx, nbytes):
     return types.int64(nbytes), codegen
 
 
+# Numba's own functions of these names hold ctypes pointers, which keep a kernel from being cached.
+# The symbols are there once Numba's threads have been started.
+@intrinsic
+def get_thread_mask(typingctx):
+    """How many of Numba's threads a parallel loop of this thread may use."""
+
+    def codegen(context, builder, signature, args):
+        function = ir.FunctionType(I64, [])  # as Numba declares it in a parallel loop
+        name = "get_num_threads"
+        mask = builder.call(cgutils.get_or_insert_function(builder.module, function, name), [])
+        return builder.trunc(mask, ir.IntType(32))
+
+    return types.int32(), codegen
+
+
+@intrinsic
+def set_thread_mask(typingctx, n):
+    """Let a parallel loop of this thread use ``n`` of Numba's threads, 1 to ``NUMBA_NUM_THREADS``."""
+
+    def codegen(context, builder, signature, args):
+        function = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
+        name = "set_num_threads"
+        builder.call(cgutils.get_or_insert_function(builder.module, function, name), args)
+        return context.get_dummy_value()
+
+    return types.void(types.int32), codegen
+
+
 def _copy_words(width):
     word = ir.IntType(8 * width)
 
@@ -173,4 +227,27 @@ def _copy_words(width):
     return copy_word
 
 
+@intrinsic
+def copy_bytes(typingctx, target, source, nbytes):
+    """``memcpy(target, source, nbytes)``: the two must not overlap."""
+
+    def codegen(context, builder, signature, args):
+        pointers = [builder.inttoptr(address, I8.as_pointer()) for address in args[:2]]
+        cgutils.raw_memcpy(builder, *pointers, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
 copy_word_1, copy_word_4, copy_word_8 = _copy_words(1), _copy_words(4), _copy_words(8)
+
+
+@njit(error_model="numpy")
+def fill_block(target, source, size, n):
+    """Repeat the one element of ``size`` bytes at ``source`` ``n >= 1`` times from ``target`` on."""
+    copy_bytes(target, source, size)
+    done, end = size, n * size
+    while done < end:
+        length = min(done, end - done)
+        copy_bytes(target + done, target, length)
+        done += length

@@ -6,15 +6,24 @@ changed options. So whatever decides the machine code is made part of the *name*
 
 * a **generated** kernel is one module file with one function and one signature, named by the hash
   of its text; the text carries its options and the fingerprint of the intrinsics it imports;
-* a **handwritten** kernel (decorated with :func:`kernel`) is cached in a folder named by the hash of
-  the sources of all kernel modules.
+* a **handwritten** kernel (decorated with :func:`kernel`) is kept below a folder named by the hash
+  of the sources of all kernel modules.
 
-Both live under ``<root>/<versions and CPU>/``. A damaged or unwritable folder costs a recompile and
-one warning, never an error.
+Each kernel has a folder of its own below ``<root>/<versions, CPU and settings>/``::
+
+    generated/k_1f…/k_1f….py                  the source of a generated kernel
+    generated/k_1f…/<hash of path>/*.nbi *.nbc    Numba's index and machine code
+    generated/k_1f…/<hash of path>/*.seal         an empty file named by the hash of those two
+
+A kernel is loaded only if a seal fits the files beside it: damage that still unpickles would run as
+machine code. The seal is written last and is one of a set, so processes need no lock: whoever writes
+last seals what is there then. A damaged or unwritable folder costs a recompile and one warning,
+never an error.
 """
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import os
@@ -25,12 +34,20 @@ import tempfile
 import threading
 import time
 import types as pytypes
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 _LOCK = threading.RLock()
+"""Held while a kernel is compiled or loaded: Numba's compiler is not re-entrant over threads."""
 _PACKAGE = pathlib.Path(__file__).parent
+
+if hasattr(os, "register_at_fork"):
+    # A child must not inherit a lock, or a compiler, that another thread is in the middle of.
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+    )
 
 
 @dataclasses.dataclass
@@ -62,230 +79,319 @@ def _warn_once(text: str) -> None:
         warnings.warn(text, StoreWarning, stacklevel=2)
 
 
+# ------------------------------------------------------------------------------------- the folders
+
+
 def root() -> pathlib.Path:
     """The user's kernel folder: ``$NUMGRAD_CACHE``, else ``numgrad`` in the user's cache folder."""
     named = os.environ.get("NUMGRAD_CACHE")
     if named:
-        return pathlib.Path(named)
+        return pathlib.Path(named).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return pathlib.Path(base) / "numgrad" / "kernels"
 
 
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+def _digest(*parts: str | bytes) -> str:
+    hashed = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        hashed.update(b"%d:" % len(data) + data)
+    return hashed.hexdigest()[:20]
 
 
-def _numba_settings() -> str:
-    from numba.core import config
+def _read_sources() -> dict[str, bytes]:
+    return {str(f.relative_to(_PACKAGE)): f.read_bytes() for f in sorted(_PACKAGE.rglob("*.py"))}
 
-    names = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES")
-    return repr([(name, getattr(config, name, None)) for name in names])
+
+# Taken at import: a file that is edited later must not name what this process still has in memory.
+_SOURCES = _read_sources()
+_SOURCES_DIGEST = _digest(*(part for name in _SOURCES for part in (name, _SOURCES[name])))
+"""Names the folder of the handwritten kernels: an edited helper or intrinsic is another folder."""
+_NATIVE_DIGEST = _digest(_SOURCES["native.py"])
+"""Stands in every generated source: the only module of ours that it imports."""
+del _SOURCES
+
+_SETTINGS = (
+    "OPT",
+    "LOOP_VECTORIZE",
+    "SLP_VECTORIZE",
+    "BOUNDSCHECK",
+    "CPU_NAME",
+    "CPU_FEATURES",
+    "ENABLE_AVX",
+    "DISABLE_INTEL_SVML",
+    "DEBUGINFO_DEFAULT",
+    "LLVM_REFPRUNE_PASS",
+    "LLVM_REFPRUNE_FLAGS",
+)
+"""Numba's settings that change machine code and are not in the key of its cache."""
+
+
+@functools.cache
+def _host() -> tuple[str, str]:
+    import llvmlite.binding as llvm
+
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def _folder() -> pathlib.Path:
     """The folder of this environment: versions, CPU and the settings that change machine code."""
-    global _folder_cached
-    key = os.environ.get("NUMGRAD_CACHE")
-    if _folder_cached is None or _folder_cached[0] != key:
-        import llvmlite.binding as llvm
-        import numba
-        import numpy
-
-        cpu = llvm.get_host_cpu_name()
-        versions = (
-            f"numba {numba.__version__} llvm {llvm.llvm_version_info} numpy {numpy.__version__}"
-        )
-        decides = _digest(
-            versions, sys.version, platform.machine(), cpu, _features(), _numba_settings()
-        )
-        name = f"numba-{numba.__version__}-py{sys.version_info[0]}{sys.version_info[1]}-{cpu}"
-        _folder_cached = (key, root() / f"{name}-{decides[:8]}")
-    return _folder_cached[1]
-
-
-_folder_cached: tuple[str | None, pathlib.Path] | None = None
-
-
-def _features() -> str:
     import llvmlite.binding as llvm
+    import numba
+    import numpy
+    from numba.core import config
 
-    return llvm.get_host_cpu_features().flatten()
-
-
-def _sources_digest() -> str:
-    """Hash of every kernel source file, so that an edited helper or intrinsic names a new folder."""
-    global _sources_cached
-    if _sources_cached is None:
-        files = sorted(_PACKAGE.rglob("*.py"))
-        _sources_cached = _digest(*(f.read_text(encoding="utf-8") for f in files))
-    return _sources_cached
-
-
-_sources_cached: str | None = None
-
-
-def _native_digest() -> str:
-    global _native_cached
-    if _native_cached is None:
-        _native_cached = _digest((_PACKAGE / "native.py").read_text(encoding="utf-8"))
-    return _native_cached
-
-
-_native_cached: str | None = None
-
-
-def _usable(folder: pathlib.Path) -> pathlib.Path | None:
-    """``folder``, made if need be; None (and one warning) where it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK | os.X_OK):
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-    except OSError:
-        pass
-    _warn_once(
-        f"numgrad cannot write kernels to {folder}: they are compiled again in every process; "
-        "set NUMGRAD_CACHE to a folder you may write"
+    config.reload_config()  # the compiler would do so anyway, and then use what we did not see
+    cpu, features = _host()
+    decides = _digest(
+        f"numba {numba.__version__} llvm {llvm.llvm_version_info} numpy {numpy.__version__}",
+        f"{sys.version} {platform.machine()} {cpu} {features}",
+        repr([getattr(config, name, None) for name in _SETTINGS]),
+        os.environ.get("NUMGRAD_CPU", ""),
     )
-    return None
+    name = f"numba-{numba.__version__}-py{sys.version_info[0]}{sys.version_info[1]}-{cpu}"
+    return root() / f"{name}-{decides[:8]}"
 
 
-_usable_cached: dict[pathlib.Path, pathlib.Path | None] = {}
+def _usable(folder: pathlib.Path) -> bool:
+    """Whether ``folder``, made if need be, can be written; warns if not."""
+    try:
+        if not folder.is_absolute():
+            raise OSError("this user has no home folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError as error:
+        _warn_unwritable(folder, error)
+        return False
 
 
-def _cache_folder(name: str) -> pathlib.Path | None:
-    folder = _folder() / name
+def _warn_unwritable(folder: pathlib.Path, error: Exception) -> None:
+    _warn_once(
+        f"numgrad cannot write kernels to {folder} ({error}): they are compiled again in every "
+        "process; set NUMGRAD_CACHE to a folder you may write"
+    )
+
+
+_usable_cached: dict[pathlib.Path, bool] = {}
+
+
+def _kernel_folder(kind: str, name: str) -> pathlib.Path | None:
+    """The folder of one kernel; None where kernels cannot be kept."""
+    folder = _folder() / kind
     if folder not in _usable_cached:
         _usable_cached[folder] = _usable(folder)
-    return _usable_cached[folder]
+    return folder / name if _usable_cached[folder] else None
+
+
+# ---------------------------------------------------------------------------------------- compiling
 
 
 @contextlib.contextmanager
 def _numba_cache_dir(folder: pathlib.Path | None) -> Iterator[None]:
-    """Point Numba's cache at ``folder`` while a function is decorated; the user's own stay put."""
+    """Point Numba's cache, and nothing else of it, at ``folder``; the user's own stays put.
+
+    Held only while a cache object is made, never while compiling: other threads may decorate
+    functions of the user's meanwhile.
+    """
     from numba.core import config
 
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(folder)
+    ours = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+    before = {name: getattr(config, name, "") for name in ours}
+    vars(config).update(ours)
     try:
         yield
     finally:
-        config.CACHE_DIR = before
+        vars(config).update(before)
 
 
-def _compile(
-    decorate: Callable[[bool], Any],
-    hits: Callable[[Any], int],
-    folder: pathlib.Path | None,
-    name: str,
-) -> Any:
-    """Run ``decorate(cache)``, with the cache in ``folder``; recompile over damaged files."""
+_Build = Callable[[pathlib.Path | None], tuple[Any, int]]
+
+
+def _callback(function: Callable[..., Any], signature: Any, options: dict[str, Any]) -> _Build:
+    """Compile ``function`` as a C callback; the pair of it and its cache hits."""
+
+    def build(folder: pathlib.Path | None) -> tuple[Any, int]:
+        from numba.core.ccallback import CFunc
+        from numba.core.sigutils import normalize_signature
+
+        compiled = CFunc(function, normalize_signature(signature), locals={}, options=options)
+        if folder is not None:
+            with _numba_cache_dir(folder):
+                compiled.enable_caching()
+        compiled.compile()
+        return compiled, compiled.cache_hits
+
+    return build
+
+
+def _dispatcher(function: Callable[..., Any], signature: Any, options: dict[str, Any]) -> _Build:
+    """Compile ``function`` as one called from Python; the pair of its dispatcher and cache hits."""
+
+    def build(folder: pathlib.Path | None) -> tuple[Any, int]:
+        from numba import njit
+
+        compiled = njit(**options)(function)
+        if folder is not None:
+            with _numba_cache_dir(folder):
+                compiled.enable_caching()
+        compiled.compile(signature)
+        return compiled, sum(compiled.stats.cache_hits.values())
+
+    return build
+
+
+def _cached_digests(folder: pathlib.Path) -> dict[pathlib.Path, str]:
+    """The folders in ``folder`` that hold files of Numba's cache, with the hash of these."""
+    found: dict[pathlib.Path, list[str | bytes]] = {}
+    for file in sorted(folder.glob("*/*.nb[ic]")):
+        with contextlib.suppress(OSError):
+            found.setdefault(file.parent, []).extend((file.name, file.read_bytes()))
+    return {place: _digest(*parts) for place, parts in found.items()}
+
+
+def _seal(folder: pathlib.Path) -> None:
+    for place, digest in _cached_digests(folder).items():
+        (place / f"{digest}.seal").touch()
+
+
+def _discard_unsealed(folder: pathlib.Path) -> bool:
+    """Remove cached files that no seal fits; whether any of them had been sealed, so are damaged."""
+    damaged = False
+    for place, digest in _cached_digests(folder).items():
+        if not (place / f"{digest}.seal").exists():
+            damaged = any(place.glob("*.seal")) or damaged
+            for file in place.glob("*.nb[ic]"):
+                with contextlib.suppress(OSError):
+                    file.unlink()
+    return damaged
+
+
+_unwritable = False
+
+
+def _compile(build: _Build, folder: pathlib.Path | None) -> Any:
+    """What ``build`` makes, from the cache in ``folder`` if it is sealed there, else compiled.
+
+    Raises:
+        RuntimeError: ``NUMBA_DISABLE_JIT`` is set.
+        numba.core.errors.NumbaError: the function does not compile.
+    """
+    global _unwritable
+    from numba.core import config
     from numba.core.errors import NumbaError
 
+    if config.DISABLE_JIT:
+        raise RuntimeError(
+            "numgrad: expected Numba to compile, got NUMBA_DISABLE_JIT=1; its kernels are machine "
+            "code and have no form in Python: unset NUMBA_DISABLE_JIT"
+        )
     started = time.perf_counter()
-    compiled, damaged = None, False
-    for _ in range(2 if folder is not None else 0):
+    compiled, hits, failed = None, 0, None
+    if folder is not None:
         try:
-            with _numba_cache_dir(folder):
-                compiled = decorate(True)
-            break
-        except NumbaError:
+            if _discard_unsealed(folder):
+                _warn_once(f"numgrad found a damaged kernel in {folder} and compiles it again")
+            if not _unwritable or _cached_digests(folder):
+                compiled, hits = build(folder)
+                if not hits:
+                    _seal(folder)
+        except (NumbaError, StoreWarning):
             raise
-        except Exception:
-            # Reading or writing the cache failed, or compiling did; without a cache we shall know.
-            damaged = True
-            _remove_cached(folder, name)
-    hit = hits(compiled) if compiled is not None else 0
+        except Exception as error:
+            failed = error  # of the cache or of the compilation: without a cache we shall know
     if compiled is None:
-        compiled = decorate(False)
-    if damaged:
-        _warn_once(f"numgrad found a damaged kernel cache in {folder} and compiles again")
-    stats.hits += bool(hit)
-    stats.compiled += not hit
-    stats.seconds += 0.0 if hit else time.perf_counter() - started
+        compiled, hits = build(None)
+    if failed is not None:
+        _unwritable = True
+        assert folder is not None
+        _warn_unwritable(folder, failed)
+    stats.hits += bool(hits)
+    stats.compiled += not hits
+    stats.seconds += 0.0 if hits else time.perf_counter() - started
     return compiled
 
 
-def _remove_cached(folder: pathlib.Path, name: str) -> None:
-    for pattern in (f"**/*{name}-*.nbi", f"**/*{name}-*.nbc"):
-        for file in folder.glob(pattern):
-            with contextlib.suppress(OSError):
-                file.unlink()
-
-
 class Kernel:
-    """A compiled kernel: its ``name``, its ``address``, and what keeps the machine code alive."""
+    """A compiled kernel: its ``name``, its ``address``, and what keeps the machine code alive.
 
-    __slots__ = ("address", "name", "owner")
+    ``card`` and ``slots`` are the launcher's (``launch._card``).
+    """
+
+    __slots__ = ("address", "card", "name", "owner", "slots")
 
     def __init__(self, name: str, address: int, owner: Any) -> None:
         self.name, self.address, self.owner = name, address, owner
+        self.card, self.slots = 0, None
 
 
-# ------------------------------------------------------------------------------ generated kernels
+# -------------------------------------------------------------------------------- generated kernels
 
-_generated: dict[str, pytypes.ModuleType] = {}
+_generated: dict[str, Any] = {}
 GENERATED_OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 
 
 def _write(path: pathlib.Path, text: str) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    """Put ``text`` into ``path``, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def _module(text: str, folder: pathlib.Path | None, name: str) -> pytypes.ModuleType:
-    """The module of a generated source, from its file (which Numba's cache needs) if it may be."""
-    if folder is not None:
-        path = folder / f"{name}.py"
-        try:
-            current = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
-            if current != text:
-                if current is not None:
-                    _warn_once(f"numgrad found a damaged kernel source {path} and writes it again")
-                _write(path, text)
-        except OSError:
-            _warn_once(f"numgrad cannot write kernels to {folder}: they are compiled again")
-        else:
-            spec = importlib.util.spec_from_file_location(f"numgrad_generated.{name}", path)
-            assert spec is not None and spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module
-            exec(compile(text, str(path), "exec"), module.__dict__)
-            return module
-    module = pytypes.ModuleType(f"numgrad_generated.{name}")
-    sys.modules[module.__name__] = module
-    exec(compile(text, f"<{name}>", "exec"), module.__dict__)
-    return module
+def _write_source(path: pathlib.Path, text: str) -> bool:
+    """Keep a generated source, which Numba's cache needs as a file; whether it is kept."""
+    try:
+        current = path.read_bytes() if path.exists() else None
+        if current != text.encode():
+            if current is not None:
+                _warn_once(f"numgrad found a damaged kernel source {path} and writes it again")
+            _write(path, text)
+    except OSError as error:
+        _warn_unwritable(path.parent, error)
+        return False
+    return True
 
 
-def _stamped(text: str, options: dict[str, Any]) -> tuple[str, str]:
-    text = f"# intrinsics {_native_digest()}; options {sorted(options.items())}\n{text}"
-    return text, f"k_{_digest(text)}"
+def _load_generated(
+    text: str, how: Callable[..., _Build], signature: Any, options: dict[str, Any]
+) -> tuple[str, Any]:
+    """``(name, what is compiled)`` of the function ``kernel`` of a generated module."""
+    stamp = f"{how.__name__} {signature}; options {sorted(options.items())}"
+    text = f"# intrinsics {_NATIVE_DIGEST}; {stamp}\n{text}"
+    name = f"k_{_digest(text)}"
+    with _LOCK:
+        compiled = _generated.get(name)
+        if compiled is None:
+            folder = _kernel_folder("generated", name)
+            file = f"<{name}>"
+            if folder is not None:
+                if _write_source(folder / f"{name}.py", text):
+                    file = str(folder / f"{name}.py")
+                else:
+                    folder = None
+            module = pytypes.ModuleType(f"numgrad_generated.{name}")
+            sys.modules[module.__name__] = module  # by this name loaded code finds its globals
+            exec(compile(text, file, "exec"), module.__dict__)
+            compiled = _compile(how(module.__dict__["kernel"], signature, options), folder)
+            _generated[name] = compiled
+        return name, compiled
+
+
+_kernels: dict[str, Kernel] = {}
 
 
 def generated(text: str, signature: Any) -> Kernel:
     """Compile (or load) the function ``kernel`` of a generated module as a C callback.
 
     ``text`` is the whole source of the module; ``signature`` a Numba signature. Equal text is
-    compiled once, ever.
+    compiled once, ever, and is one Kernel.
     """
-    text, name = _stamped(text, GENERATED_OPTIONS)
-    with _LOCK:
-        if name not in _generated:
-            from numba import cfunc
-
-            folder = _cache_folder("generated")
-            module = _module(text, folder, name)
-
-            def decorate(cache: bool) -> Any:
-                return cfunc(signature, cache=cache, **GENERATED_OPTIONS)(module.kernel)
-
-            compiled = _compile(decorate, lambda c: c.cache_hits, folder, f"{name}.kernel")
-            module.__dict__["compiled"] = Kernel(name, compiled.address, compiled)
-            _generated[name] = module
-        found: Kernel = _generated[name].__dict__["compiled"]
-        return found
+    name, compiled = _load_generated(text, _callback, signature, GENERATED_OPTIONS)
+    return _kernels.setdefault(name, Kernel(name, compiled.address, compiled))
 
 
 def entry_point(
@@ -297,28 +403,12 @@ def entry_point(
     guarantees their types.
     """
     options = {**GENERATED_OPTIONS, **(options or {})}
-    text, name = _stamped(text, options)
-    with _LOCK:
-        if name not in _generated:
-            from numba import njit
-
-            folder = _cache_folder("generated")
-            module = _module(text, folder, name)
-
-            def decorate(cache: bool) -> Any:
-                return njit(signature, cache=cache, **options)(module.kernel)
-
-            def hits(dispatcher: Any) -> int:
-                return sum(dispatcher.stats.cache_hits.values())
-
-            compiled = _compile(decorate, hits, folder, f"{name}.kernel")
-            module.__dict__["compiled"] = compiled
-            _generated[name] = module
-        dispatcher = _generated[name].__dict__["compiled"]
-        return dispatcher.get_overload(dispatcher.signatures[0])
+    _, dispatcher = _load_generated(text, _dispatcher, signature, options)
+    entry: Callable[..., Any] = dispatcher.get_overload(dispatcher.signatures[0])
+    return entry
 
 
-# ---------------------------------------------------------------------------- handwritten kernels
+# ------------------------------------------------------------------------------ handwritten kernels
 
 
 class Handwritten:
@@ -328,28 +418,28 @@ class Handwritten:
         self.function, self.options = function, {"error_model": "numpy", **options}
         self.name = function.__name__
         self.__doc__ = function.__doc__
-        self._address = 0
+        self.loaded = 0
+        """The address, or 0 while it has not been asked for."""
         self._owner: Any = None
 
     @property
     def address(self) -> int:
-        return self._address or self._load()
+        return self.loaded or self._load()
 
     def _load(self) -> int:
         with _LOCK:
-            if not self._address:
-                from numba import cfunc
-
+            if not self.loaded:
                 from .native import RANGED_SIGNATURE
 
-                folder = _cache_folder(f"handwritten-{_sources_digest()}")
+                name = f"{self.function.__module__}.{self.function.__qualname__}"
+                folder = _kernel_folder(f"handwritten-{_SOURCES_DIGEST}", name)
+                build = _callback(self.function, RANGED_SIGNATURE, self.options)
+                self._owner = _compile(build, folder)
+                self.loaded = self._owner.address
+            return self.loaded
 
-                def decorate(cache: bool) -> Any:
-                    return cfunc(RANGED_SIGNATURE, cache=cache, **self.options)(self.function)
 
-                self._owner = _compile(decorate, lambda c: c.cache_hits, folder, self.name)
-                self._address = self._owner.address
-            return self._address
+_declared: set[tuple[str, str]] = set()
 
 
 def kernel(**options: Any) -> Callable[[Callable[..., None]], Handwritten]:
@@ -358,9 +448,19 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Handwritten]:
     Nothing is compiled until ``.address`` is read. Helpers it calls are plain ``@njit`` functions
     without ``cache`` in any module of ``numgrad.kernels``: all of them enter the folder's hash.
     ``options`` are Numba's (``fastmath={...}``), ``error_model`` is ``"numpy"`` unless given.
+
+    Raises:
+        ValueError: another kernel of the module has the name; they would share their files.
     """
 
     def declare(function: Callable[..., None]) -> Handwritten:
+        key = (function.__module__, function.__qualname__)
+        if key in _declared:
+            raise ValueError(
+                f"kernel: expected a name of its own for each kernel, got {key[1]!r} twice in "
+                f"{key[0]}; set __name__ and __qualname__ of what a factory makes"
+            )
+        _declared.add(key)
         return Handwritten(function, options)
 
     return declare
@@ -369,14 +469,12 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Handwritten]:
 def describe() -> dict[str, Any]:
     """Where kernels are kept and how many there are, for ``numgrad env``."""
     folder = _folder()
-    generated_files = list((folder / "generated").glob("k_*.py")) if folder.exists() else []
-    handwritten = list(folder.glob(f"handwritten-{_sources_digest()}/**/*.nbi"))
-    size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) if folder.exists() else 0
+    handwritten = folder / f"handwritten-{_SOURCES_DIGEST}"
     return {
         "folder": str(folder),
-        "generated": len(generated_files),
-        "handwritten": len(handwritten),
-        "bytes": size,
+        "generated": sum(1 for _ in folder.glob("generated/*/*/*.nbi")),
+        "handwritten": sum(1 for _ in handwritten.glob("*/*/*.nbi")),
+        "bytes": sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()),
         "compiled_now": stats.compiled,
         "loaded_now": stats.hits,
     }

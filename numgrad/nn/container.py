@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ..tensor import Parameter
+from ..variable import Parameter
 from .module import Module
 from .registry import typename
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from ..ops.creation import empty
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
+from ..variable import Parameter
 from . import functional as F
 from . import init
 from .module import Module

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ..graph.value import HookHandle
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
+from ..variable import Parameter
 from . import hooks as _hooks
 from . import state as _state
 from .casting import Casting

@@ -1,5 +1,5 @@
 """`Parameter`, from where PyTorch's users import it."""
 
-from ..tensor import Parameter
+from ..variable import Parameter
 
 __all__ = ["Parameter"]

@@ -6,11 +6,12 @@ from typing import Any
 
 from ..graph import storage
 from ..graph.apply import make
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
+from ..variable import Parameter
 
 
 def typename(value: Any) -> str:
-    """``numgrad.tensor.Variable``, ``list``: how errors name the type of a value."""
+    """``numgrad.variable.Variable``, ``list``: how errors name the type of a value."""
     cls = type(value)
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 

@@ -4,10 +4,12 @@ scalar argument."""
 import numbers
 from typing import Any
 
-from ..graph.errors import expected, shown
+from ..graph.errors import ShapeError, expected, shown
 from ..graph.value import Value
+from ..kernels import scalar as s
 from . import elementwise as e
 from .declare import elementwise
+from .movement import as_written
 
 
 @elementwise(
@@ -52,8 +54,9 @@ def add_quotient(x, y, z, value=1):
     reference="numgrad.kernels.reference.elementwise:lerp",
 )
 def lerp(x, y, weight):
-    """``x + weight * (y - x)``."""
-    return x + weight * (y - x)
+    """``x + weight * (y - x)``, computed from the nearer end: weights 0 and 1 give x and y."""
+    step = y - x
+    return s.where(s.absolute(weight) < 0.5, x + weight * step, y - step * (1 - weight))
 
 
 def _scalar_first(args: tuple[Any, ...], count: int) -> tuple[Any, ...]:
@@ -143,16 +146,25 @@ def pow(x: Any, y: Any, out: Any = None) -> Any:
     Raises:
         ValueError: an integer tensor to a negative integer power.
     """
-    if isinstance(y, int) and isinstance(x, Value):
-        if y == 2:
-            return e.square(x, out=out)
-        if y < 0 and x.dtype.kind != "f":
-            raise ValueError(
-                expected(
-                    "pow", "a non-negative exponent for integers", "y", y, "convert x with .float()"
-                )
-            )
+    if isinstance(x, Value) and isinstance(y, int) and y == 2:
+        return e.square(x, out=out)
+    _check_exponent(x, y)
     return e.pow(x, y, out=out)
+
+
+def pow_(x: Any, y: Any) -> Any:
+    """``x ** y`` in place. Raises ValueError: an integer tensor to a negative integer power."""
+    _check_exponent(x, y)
+    return e.pow.in_place(x, y)
+
+
+def _check_exponent(x: Any, y: Any) -> None:
+    if isinstance(x, Value) and isinstance(y, int) and y < 0 and x.dtype.kind != "f":
+        raise ValueError(
+            expected(
+                "pow", "a non-negative exponent for integers", "y", y, "convert x with .float()"
+            )
+        )
 
 
 def clamp(x: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
@@ -187,10 +199,18 @@ def _clamp(x: Any, low: Any, high: Any, in_place: bool, out: Any) -> Any:
 
 
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
-    """x with ``value`` where ``mask`` is True."""
-    return e.where(e.logical_not(mask), x, value)
+    """x with ``value`` (converted to its dtype) where ``mask`` is True."""
+    return e.where(mask, _as_fill("masked_fill", x, value), x)
 
 
 def masked_fill_(x: Any, mask: Any, value: Any) -> Any:
     """Write ``value`` where ``mask`` is True."""
-    return e.assign.in_place(x, e.where(mask, value, x))
+    return e.assign.in_place(x, e.where(mask, _as_fill("masked_fill_", x, value), x))
+
+
+def _as_fill(op: str, x: Any, value: Any) -> Any:
+    """``value`` as a number or 0-dim tensor of x's dtype."""
+    value = as_written(op, x, value)
+    if isinstance(value, Value) and value.shape not in ((), (1,)):
+        raise ShapeError(expected(op, "a 0-dim tensor", "value", shown(value), "use where"))
+    return value

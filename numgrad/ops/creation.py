@@ -7,14 +7,25 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.apply import above, make
+from ..graph.above import above
 from ..graph.device import CPU, device
 from ..graph.errors import expected, shown
-from ..graph.storage import ACTIVATION, DATA, adopt, allocate, category, local
-from ..graph.value import Value
+from ..graph.storage import DATA, adopt, allocate, category, local
+from ..graph.value import Value, make
 from .declare import NUMBERS
 from .kernel_calls import copy_into, fill
 from .movement import sizes_of
+
+
+class Size(tuple):  # type: ignore[type-arg]
+    """A shape, as ``x.size()`` gives it: a tuple that prints as PyTorch's does."""
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self)
+
+    def __repr__(self) -> str:
+        return f"numgrad.Size({list(self)})"
 
 
 def check_device(op: str, where: Any) -> None:
@@ -23,7 +34,7 @@ def check_device(op: str, where: Any) -> None:
     Raises:
         RuntimeError: a CUDA device: there are no kernels for it yet.
     """
-    if where is not None and device(where) != CPU:
+    if where is not None and device(where).type != CPU.type:
         raise RuntimeError(
             expected(
                 op, "'cpu'", "device", str(where), "numgrad has no CUDA kernels yet: stay on cpu"
@@ -31,24 +42,50 @@ def check_device(op: str, where: Any) -> None:
         )
 
 
-def _new(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    # What is created outside any special region is the user's data, not an activation.
-    with category(DATA if local.category == ACTIVATION else local.category):
+def uninitialised(op: str, size: Sequence[Any], dtype: np.dtype[Any]) -> Any:
+    """A tensor whose elements are whatever was in memory; ``size`` is ``(2, 3)`` or ``((2, 3),)``.
+
+    Raises:
+        ValueError: a negative length. TypeError: one that is no integer.
+    """
+    shape = sizes_of(op, size)
+    if min(shape, default=0) < 0:
+        raise ValueError(expected(op, "non-negative lengths", "size", shape, "check the sizes"))
+    local.op = op
+    with category(DATA):
         array, storage = allocate(shape, dtype)
     return make(array, storage)
 
 
-def _flagged(x: Any, requires_grad: bool) -> Any:
+def with_grad(x: Any, requires_grad: bool) -> Any:
+    """A new ``x``, which requires a gradient if ``requires_grad``."""
     if requires_grad:
-        x.requires_grad_(True)
+        x.requires_grad_(requires_grad)
     return x
 
 
-def _shape(op: str, size: Sequence[Any]) -> tuple[int, ...]:
-    shape = sizes_of(op, size)
-    if min(shape, default=0) < 0:
-        raise ValueError(expected(op, "non-negative lengths", "size", shape, "check the sizes"))
-    return shape
+def legacy(args: Sequence[Any], dtype: Any, device: Any = None, requires_grad: bool = False) -> Any:
+    """What ``Tensor(…)`` and ``FloatTensor(…)`` mean: sizes, a Size, or data."""
+    sizes = all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args)
+    if sizes or (len(args) == 1 and isinstance(args[0], Size)):
+        return empty(*(args or (0,)), dtype=dtype, device=device, requires_grad=requires_grad)
+    if len(args) != 1:
+        raise TypeError(
+            expected("Tensor", "sizes, or data as one argument", "data", args, "put it in a list")
+        )
+    return tensor(args[0], dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def _float_or(dtype: Any, op: str) -> np.dtype[Any]:
+    """The dtype asked for, or the default float."""
+    return dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype, op)
+
+
+def _like(op: str, x: Any, dtype: Any) -> np.dtype[Any]:
+    """The dtype asked for, or that of the tensor ``x``."""
+    if not isinstance(x, Value):
+        raise TypeError(expected(op, "a Tensor", "x", shown(x), "use numgrad.tensor(…)"))
+    return x.dtype if dtype is None else dtypes.as_dtype(dtype, op)
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
@@ -63,9 +100,9 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     check_device("tensor", device)
     wanted = None if dtype is None else dtypes.as_dtype(dtype, "tensor")
     array = _as_array(data, wanted)
-    out = _new(array.shape, wanted or array.dtype)
+    out = uninitialised("tensor", (array.shape,), wanted or array.dtype)
     copy_into(out.array, array)
-    return _flagged(out, requires_grad)
+    return with_grad(out, requires_grad)
 
 
 def _as_array(data: Any, wanted: Any) -> np.ndarray:
@@ -160,8 +197,7 @@ def empty(
 ) -> Any:
     """A tensor of the given shape with whatever was in memory."""
     check_device("empty", device)
-    kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype, "empty")
-    return _flagged(_new(_shape("empty", size), kind), requires_grad)
+    return with_grad(uninitialised("empty", size, _float_or(dtype, "empty")), requires_grad)
 
 
 def full(
@@ -179,43 +215,55 @@ def full(
             expected("full", "a number", "fill_value", shown(fill_value), "use .item() of a tensor")
         )
     kind = dtypes.of_scalar(fill_value) if dtype is None else dtypes.as_dtype(dtype, "full")
-    out = _new(_shape("full", size if isinstance(size, (list, tuple)) else (size,)), kind)
-    fill(out.array, fill_value)
-    return _flagged(out, requires_grad)
+    return _filled(
+        "full",
+        size if isinstance(size, (list, tuple)) else (size,),
+        fill_value,
+        kind,
+        requires_grad,
+    )
+
+
+def _filled(op: str, size: Sequence[Any], value: Any, dtype: Any, requires_grad: bool) -> Any:
+    out = uninitialised(op, size, dtype)
+    fill(out.array, value)
+    return with_grad(out, requires_grad)
 
 
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
     """A tensor of zeros."""
-    shape = _shape("zeros", size)
-    kind = dtypes.get_default_dtype() if dtype is None else dtype
-    return full(shape, 0, dtype=kind, device=device, requires_grad=requires_grad)
+    check_device("zeros", device)
+    return _filled("zeros", size, 0, _float_or(dtype, "zeros"), requires_grad)
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
     """A tensor of ones."""
-    shape = _shape("ones", size)
-    kind = dtypes.get_default_dtype() if dtype is None else dtype
-    return full(shape, 1, dtype=kind, device=device, requires_grad=requires_grad)
+    check_device("ones", device)
+    return _filled("ones", size, 1, _float_or(dtype, "ones"), requires_grad)
 
 
 def empty_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
     """``empty`` in the shape and dtype of x."""
-    return empty(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
+    kind = _like("empty_like", x, dtype)
+    return empty(x.shape, dtype=kind, requires_grad=requires_grad)
 
 
 def zeros_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
     """``zeros`` in the shape and dtype of x."""
-    return zeros(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
+    kind = _like("zeros_like", x, dtype)
+    return zeros(x.shape, dtype=kind, requires_grad=requires_grad)
 
 
 def ones_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
     """``ones`` in the shape and dtype of x."""
-    return ones(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
+    kind = _like("ones_like", x, dtype)
+    return ones(x.shape, dtype=kind, requires_grad=requires_grad)
 
 
 def full_like(x: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
     """``full`` in the shape and dtype of x."""
-    return full(x.shape, fill_value, dtype=dtype or x.dtype, requires_grad=requires_grad)
+    kind = _like("full_like", x, dtype)
+    return full(x.shape, fill_value, dtype=kind, requires_grad=requires_grad)
 
 
 def arange(
@@ -241,29 +289,52 @@ def arange(
             )
         )
     floats = any(isinstance(v, (float, np.floating)) for v in (start, end, step))
-    kind = dtypes.get_default_dtype() if floats else dtypes.int64
-    values = start + np.arange(math.ceil((end - start) / step)) * step
-    kind = kind if dtype is None else dtypes.as_dtype(dtype, "arange")
-    return tensor(values.astype(kind), requires_grad=requires_grad)
+    default = dtypes.get_default_dtype() if floats else dtypes.int64
+    kind = default if dtype is None else dtypes.as_dtype(dtype, "arange")
+    n = math.ceil((end - start) / step) if floats else -((start - end) // step)
+    return tensor((start + np.arange(n) * step).astype(kind), requires_grad=requires_grad)
 
 
-def linspace(start: float, end: float, steps: int, *, dtype: Any = None) -> Any:
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
-    kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype, "linspace")
-    return tensor(np.linspace(start, end, steps).astype(kind))
+    check_device("linspace", device)
+    for name, value in (("start", start), ("end", end)):
+        if not isinstance(value, NUMBERS):
+            raise TypeError(expected("linspace", "a number", name, shown(value), "use .item()"))
+    n = _length("linspace", "steps", steps)
+    kind = _float_or(dtype, "linspace")
+    return tensor(np.linspace(start, end, n).astype(kind), requires_grad=requires_grad)
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """The (n, m) matrix with ones on its diagonal."""
-    out = zeros(n, n if m is None else m, dtype=dtype)
-    _ones_on_diagonal(out.array)
-    return _flagged(out, requires_grad)
+    check_device("eye", device)
+    shape = _length("eye", "n", n), _length("eye", "m", n if m is None else m)
+    out = zeros(shape, dtype=dtype)
+    step = out.array.strides[0] + out.array.strides[1]
+    fill(np.lib.stride_tricks.as_strided(out.array, (min(shape),), (step,)), 1)
+    return with_grad(out, requires_grad)
 
 
-def _ones_on_diagonal(array: np.ndarray) -> None:
-    n = min(array.shape)
-    step = array.strides[0] + array.strides[1]
-    fill(np.lib.stride_tricks.as_strided(array, (n,), (step,)), 1)
+def _length(op: str, name: str, n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+        raise ValueError(expected(op, "a non-negative integer", name, shown(n), "pass a count"))
+    return int(n)
 
 
 above.zeros = lambda spec: zeros(spec[0], dtype=spec[1])

@@ -10,8 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import dtypes
-from ..graph.apply import Constant, above, apply, apply_in_place, make
+from ..graph import dtypes, mode
+from ..graph.apply import (
+    Constant,
+    above,
+    apply,
+    apply_in_place,
+    beside,
+    check_writable,
+    make,
+)
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.node import Node
 from ..graph.op import Op, Rule, Spec
@@ -21,11 +29,12 @@ from ..kernels import emit, launch, native, store
 from ..kernels import scalar as s
 from ..kernels.scalar import Sym
 
-NUMBERS = (int, float, bool, np.number, np.bool_)
+NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 NO_ATTRS: dict[str, Any] = {}
 
-promote, floating = "promote", "floating"
-"""Compute dtypes: PyTorch's promotion; the same with integers made the default float."""
+promote, numeric, floating = "promote", "numeric", "floating"
+"""Compute dtypes: PyTorch's promotion; the same with bool made int64; with integers, too, made the
+default float."""
 
 
 def broadcast_shapes(op: str, inputs: Sequence[Any], names: Sequence[str]) -> tuple[int, ...]:
@@ -74,6 +83,7 @@ class Elementwise(Op):
         reference: str | None,
         domain: tuple[float, float],
         edges: Sequence[float],
+        check: Callable[..., None] | None,
         register: bool,
     ) -> None:
         parameters = inspect.signature(function).parameters
@@ -85,7 +95,7 @@ class Elementwise(Op):
         }
         self.conditions = tuple(conditions)
         self.compute_rule, self.domain, self.edges = dtype, domain, tuple(edges)
-        self.reference_name = reference
+        self.reference_name, self.check = reference, check
         super().__init__(
             function.__name__,
             tuple(parameters),
@@ -144,8 +154,29 @@ class Elementwise(Op):
                     f"{self.name}_", "a Tensor", self.operands[0], shown(x), "make it a tensor"
                 )
             )
-        inputs = self.convert(args, x.dtype)
-        return apply_in_place(self, inputs, NO_ATTRS)
+        if self.operands[0] in self.conditions:
+            raise TypeError(
+                f"{self.name}_: expected an op whose first operand is no condition, got {self.name}; "
+                "assign its result instead"
+            )
+        inputs = self.convert((x, *beside(x, args[1:])))
+        if inputs[0] is x and not self.is_condition:
+            return apply_in_place(self, inputs, NO_ATTRS)
+        # Computed in another dtype than x has: the result is converted as it is written.
+        shape, dtype = self.infer(inputs, NO_ATTRS)[0]
+        if dtypes.rank(dtype) > dtypes.rank(x.dtype) and not self.is_condition:
+            raise DtypeError(
+                f"{self.name}_: expected operands that {x.dtype} can hold, got a result of dtype "
+                f"{dtype}; result type {dtype} can't be cast to the desired output type {x.dtype}: "
+                "convert the tensor first"
+            )
+        if shape != x.shape:
+            raise ShapeError(
+                f"{self.name}_: expected a result of shape {x.shape} for {self.operands[0]}, got "
+                f"{shape}; an in-place operation cannot change the shape"
+            )
+        check_writable(f"{self.name}_", x)
+        return above.assign.in_place(x, above.cast(apply(self, inputs, NO_ATTRS), x.dtype))
 
     def _bind(self, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
         if len(args) > len(self.operands):
@@ -173,17 +204,32 @@ class Elementwise(Op):
             )
         return tuple(bound.get(n, self.defaults.get(n)) for n in self.operands)
 
-    def convert(self, args: Sequence[Any], target: Any = None) -> Sequence[Any]:
+    def convert(self, args: Sequence[Any]) -> Sequence[Any]:
         """Operands of the compute dtype; Python numbers become constants of it."""
         first = args[0]
-        if isinstance(first, Value) and target is None and not self.conditions:
+        if isinstance(first, Value) and not self.conditions:
             dtype = first.dtype
             for x in args:
                 if not isinstance(x, Value) or x.dtype != dtype:
                     break
             else:
-                if self.compute_rule == promote or dtype.kind == "f":
+                if dtype == self._ruled(dtype):
                     return args
+        compute = self._compute_dtype(args)
+        return [
+            self._operand(name, x, dtypes.bool_ if name in self.conditions else compute)
+            for name, x in zip(self.operands, args, strict=True)
+        ]
+
+    def _ruled(self, dtype: np.dtype) -> np.dtype:
+        """The dtype to compute in when the operands promote to ``dtype``."""
+        if dtype.kind == "f" or self.compute_rule == promote:
+            return dtype
+        if self.compute_rule == floating:
+            return dtypes.get_default_dtype()
+        return dtypes.int64 if dtype == dtypes.bool_ else dtype
+
+    def _compute_dtype(self, args: Sequence[Any]) -> np.dtype:
         kinds = []
         for name, x in zip(self.operands, args, strict=True):
             if isinstance(x, Value):
@@ -198,21 +244,14 @@ class Elementwise(Op):
                         self.name, "a Tensor or a number", name, shown(x), "use numgrad.tensor(…)"
                     )
                 )
-        compute = dtypes.result_type(kinds) if kinds else dtypes.bool_
-        if self.compute_rule == floating and compute.kind != "f":
-            compute = dtypes.get_default_dtype()
-        if target is not None and not self.is_condition:
-            if dtypes.rank(compute) > dtypes.rank(target):
-                raise DtypeError(
-                    f"{self.name}_: expected operands that {target} can hold, got a result of dtype "
-                    f"{compute}; result type {compute} can't be cast to the desired output type "
-                    f"{target}: convert the tensor first"
-                )
-            compute = target
-        return [
-            self._operand(name, x, dtypes.bool_ if name in self.conditions else compute)
-            for name, x in zip(self.operands, args, strict=True)
-        ]
+        compute = self._ruled(dtypes.result_type(kinds) if kinds else dtypes.bool_)
+        if self.is_condition and compute.kind in "iu":
+            limits = np.iinfo(compute)
+            if any(
+                isinstance(x, (int, np.integer)) and not limits.min <= x <= limits.max for x in args
+            ):
+                return dtypes.int64  # a uint8 is below 300 and above -1
+        return compute
 
     def _operand(self, name: str, x: Any, dtype: Any) -> Any:
         if isinstance(x, Value):
@@ -235,7 +274,11 @@ class Elementwise(Op):
                     self.name, f"a value that {dtype} holds", name, repr(x), "use a float tensor"
                 )
             )
-        return Constant(np.array(x, dtype))
+        if dtype.kind in "iu" and not -(2**63) <= x < 2**63:
+            raise OverflowError(
+                expected(self.name, "an integer of 64 bits", name, x, "use a floating number")
+            )
+        return Constant(np.array(x).astype(dtype))  # integers wrap around, as in PyTorch
 
     # ------------------------------------------------------------------------------------- forward
 
@@ -248,16 +291,19 @@ class Elementwise(Op):
         return ((shape, dtypes.bool_ if self.is_condition else self._compute(inputs)),)
 
     def _compute(self, inputs: Sequence[Any]) -> np.dtype:
-        if not self.conditions:
-            return inputs[0].dtype  # type: ignore[no-any-return]
-        for name, x in zip(self.operands, inputs, strict=True):
-            if name not in self.conditions:
-                return x.dtype  # type: ignore[no-any-return]
-        return dtypes.bool_
+        dtype: np.dtype = inputs[0].dtype
+        if self.conditions:
+            for name, x in zip(self.operands, inputs, strict=True):
+                if name not in self.conditions:
+                    dtype = x.dtype
+                    break
+        return dtype
 
     def run(
         self, outs: Sequence[np.ndarray], arrays: Sequence[Any], attrs: dict[str, Any], record: bool
     ) -> None:
+        if self.check is not None:
+            self.check(*arrays)
         key = (self._compute(arrays), outs[0].dtype)
         kernel = self._forward.get(key) or self._forward_kernel(key)
         launch.elementwise(kernel, (outs[0], *arrays))
@@ -306,7 +352,8 @@ class Elementwise(Op):
     def _backward_plan(self, needs: tuple[bool, ...], dtype: np.dtype) -> Any:
         """``(kernel, its input names, operands it writes)``; an operand whose gradient is ``g``
         itself is not written."""
-        written, outputs, asked = [], [], set()
+        written, outputs = [], []
+        asked: set[str] = set()
         for index, (operand, need) in enumerate(zip(self.operands, needs, strict=True)):
             if need and not _is_g(self._gradients[operand]):
                 written.append(index)
@@ -339,7 +386,9 @@ def write_out(op: str, result: Any, out: Any, args: Sequence[Any]) -> Any:
     """Put ``result`` into the tensor ``out``, as ``out=`` does in PyTorch."""
     if not isinstance(out, Value):
         raise TypeError(expected(op, "a Tensor", "out", shown(out), "use numgrad.empty_like(…)"))
-    if out.requires_grad or any(isinstance(x, Value) and x.requires_grad for x in args):
+    if mode.state.grad and (
+        out.requires_grad or any(isinstance(x, Value) and x.requires_grad for x in args)
+    ):
         raise RuntimeError(
             f"{op}: expected operands that need no gradient for out=, got one that requires grad; "
             "functions with out=... arguments don't support automatic differentiation: use no_grad()"
@@ -368,6 +417,7 @@ def elementwise(
     reference: str | None = None,
     domain: tuple[float, float] = (-3.0, 3.0),
     edges: Sequence[float] = (),
+    check: Callable[..., None] | None = None,
     **rules: Callable[..., Any] | None,
 ) -> Callable[[Callable[..., Any]], Elementwise]:
     """Declare an op by a function of scalars and its derivatives.
@@ -381,12 +431,14 @@ def elementwise(
         dx, dy, …: the VJP of each parameter, written in the same language; its parameter names
             (``g``, the function's parameters, ``out``) are all that is kept for the backward pass.
             None for a derivative that is zero. Parameters with a default are numbers.
-        dtype: ``"promote"`` or ``"floating"`` (integer operands become the default float).
+        dtype: ``"promote"``, ``"numeric"`` (bool operands become int64) or ``"floating"`` (integer
+            operands become the default float).
         constant: operands without a derivative.
         conditions: operands that are bool.
         reference: ``"scipy.special:expit"``, an independent answer for the tests.
         domain: interval the tests draw operands from.
         edges: further values the tests try.
+        check: called with the operands' arrays before the kernel; raises on values the op refuses.
 
     Raises:
         TypeError: a derivative is missing, misnamed, or asks for what it may not; the function
@@ -397,9 +449,10 @@ def elementwise(
             "elementwise: expected keywords only, got a positional argument; "
             "write @elementwise(dx=lambda g, x: …) with the derivative"
         )
-    if dtype not in (promote, floating):
+    if dtype not in (promote, numeric, floating):
         raise TypeError(
-            f"elementwise: expected 'promote' or 'floating' for dtype, got {dtype!r}; use one of them"
+            f"elementwise: expected 'promote', 'numeric' or 'floating' for dtype, got {dtype!r}; use "
+            "one of them"
         )
 
     def declare(function: Callable[..., Any]) -> Elementwise:
@@ -413,6 +466,7 @@ def elementwise(
             reference=reference,
             domain=domain,
             edges=edges,
+            check=check,
             register=own,
         )
 

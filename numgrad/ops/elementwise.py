@@ -3,8 +3,9 @@
 import math
 
 from ..graph.apply import above
+from ..graph.errors import expected
 from ..kernels import scalar as s
-from .declare import elementwise, floating, guarded
+from .declare import elementwise, floating, guarded, numeric
 
 # ------------------------------------------------------------------------------------- arithmetic
 
@@ -15,7 +16,7 @@ def add(x, y):
     return x + y
 
 
-@elementwise(dx=lambda g: g, dy=lambda g: -g, reference="numpy:subtract")
+@elementwise(dx=lambda g: g, dy=lambda g: -g, dtype=numeric, reference="numpy:subtract")
 def sub(x, y):
     """Difference, ``x - y``."""
     return x - y
@@ -40,49 +41,70 @@ def div(x, y):
     return x / y
 
 
-@elementwise(dx=None, dy=None, domain=(1.0, 9.0), reference="numpy:floor_divide")
+def _nonzero_divisor(op):
+    def check(x, y):
+        if y.dtype.kind in "iu" and not y.all():
+            raise ZeroDivisionError(
+                expected(op, "a non-zero integer divisor", "y", 0, "convert to float to get inf")
+            )
+
+    return check
+
+
+@elementwise(
+    dx=None,
+    dy=None,
+    dtype=numeric,
+    domain=(1.0, 9.0),
+    check=_nonzero_divisor("floor_divide"),
+    reference="numpy:floor_divide",
+)
 def floor_divide(x, y):
-    """Quotient rounded down, ``floor(x / y)``."""
+    """Quotient rounded down, ``floor(x / y)``. Raises ZeroDivisionError for an integer 0."""
     return x // y
 
 
 @elementwise(
     dx=lambda g: g,
-    dy=lambda g, x, y: -g * s.floor(x / y),
+    dy=lambda g, x, y: -g * (x // y),
+    dtype=numeric,
     domain=(1.0, 9.0),
+    check=_nonzero_divisor("remainder"),
     reference="numpy:remainder",
 )
 def remainder(x, y):
-    """Remainder with the sign of the divisor, ``x - y * floor(x / y)``."""
+    """Remainder with the sign of the divisor, ``x - y * floor(x / y)``. Raises ZeroDivisionError for
+    an integer 0."""
     return x % y
 
 
 @elementwise(
     dx=lambda g, x, y: s.where(y == 0, 0, g * y * x ** (y - 1)),
     dy=lambda g, x, y, out: s.where((x == 0) & (y >= 0), 0, g * out * s.log(x)),
+    dtype=numeric,
     domain=(0.3, 2.0),
-    reference="numpy:power",
+    reference="numgrad.kernels.reference.elementwise:power",
 )
 def pow(x, y):
     """Power, ``x ** y``; its derivative at exponent 0 is 0, also for base 0."""
     return x**y
 
 
-@elementwise(dx=lambda g: -g, reference="numpy:negative")
+@elementwise(dx=lambda g: -g, dtype=numeric, reference="numpy:negative")
 def neg(x):
     """Negation, ``-x``."""
     return -x
 
 
-@elementwise(dx=lambda g, x: g * s.sign(x), edges=(0.0, -0.0), reference="numpy:abs")
+@elementwise(dx=lambda g, x: g * s.sign(x), dtype=numeric, edges=(0.0, -0.0), reference="numpy:abs")
 def abs(x):
     """Absolute value, ``|x|``; the derivative at 0 is 0."""
     return s.absolute(x)
 
 
-@elementwise(dx=None, edges=(0.0, -0.0), reference="numpy:sign")
+@elementwise(dx=None, edges=(0.0, -0.0), reference="numgrad.kernels.reference.elementwise:sign")
 def sign(x):
-    """-1, 0 or 1."""
+    """-1, 0 or 1; 0 for nan."""
     return s.sign(x)
 
 
@@ -97,7 +119,7 @@ def reciprocal(x):
     return 1 / x
 
 
-@elementwise(dx=lambda g, x: 2 * g * x, reference="numpy:square")
+@elementwise(dx=lambda g, x: 2 * g * x, dtype=numeric, reference="numpy:square")
 def square(x):
     """``x * x``."""
     return x * x
@@ -211,7 +233,8 @@ def erf(x):
 
 
 @elementwise(
-    dx=lambda g, out: s.where(out > 0, g, 0),
+    dx=lambda g, out: s.where(out <= 0, 0, g),
+    dtype=numeric,
     edges=(0.0, math.nan),
     reference="numgrad.kernels.reference.elementwise:relu",
 )
@@ -221,7 +244,8 @@ def relu(x):
 
 
 @elementwise(
-    dx=lambda g, out: s.where((out > 0) & (out < 6), g, 0),
+    dx=lambda g, out: s.where((out <= 0) | (out >= 6), 0, g),
+    dtype=numeric,
     domain=(-3.0, 9.0),
     edges=(0.0, 6.0),
     reference="numgrad.kernels.reference.elementwise:relu6",
@@ -243,7 +267,7 @@ def leaky_relu(x, negative_slope=0.01):
 
 
 @elementwise(
-    dx=lambda g, out, alpha: s.where(out > 0, g, g * (out + alpha)),
+    dx=lambda g, out, alpha: s.where(out <= 0, g * (out + alpha), g),
     dtype=floating,
     reference="numgrad.kernels.reference.elementwise:elu",
 )
@@ -295,7 +319,7 @@ def gelu(x):
 
 
 @elementwise(
-    dx=lambda g, x, min_val, max_val: s.where((x > min_val) & (x < max_val), g, 0),
+    dx=lambda g, x, min_val, max_val: s.where((x <= min_val) | (x >= max_val), 0, g),
     dtype=floating,
     edges=(-1.0, 1.0),
     reference="numgrad.kernels.reference.elementwise:hardtanh",
@@ -308,33 +332,33 @@ def hardtanh(x, min_val=-1.0, max_val=1.0):
 # ------------------------------------------------------------------------------ rounding, extremes
 
 
-@elementwise(dx=None, edges=(0.5, -0.5), reference="numpy:floor")
+@elementwise(dx=None, dtype=numeric, edges=(0.5, -0.5), reference="numpy:floor")
 def floor(x):
     """Largest integer not above ``x``."""
     return s.floor(x)
 
 
-@elementwise(dx=None, edges=(0.5, -0.5), reference="numpy:ceil")
+@elementwise(dx=None, dtype=numeric, edges=(0.5, -0.5), reference="numpy:ceil")
 def ceil(x):
     """Smallest integer not below ``x``."""
     return s.ceil(x)
 
 
-@elementwise(dx=None, edges=(0.5, -0.5), reference="numpy:trunc")
+@elementwise(dx=None, dtype=numeric, edges=(0.5, -0.5), reference="numpy:trunc")
 def trunc(x):
     """Integer part, rounded towards 0."""
     return s.trunc(x)
 
 
-@elementwise(dx=None, edges=(0.5, 1.5, -0.5), reference="numpy:rint")
+@elementwise(dx=None, dtype=numeric, edges=(0.5, 1.5, -0.5), reference="numpy:rint")
 def round(x):
     """Nearest integer, halves to even."""
     return s.round(x)
 
 
 @elementwise(
-    dx=lambda g, x, y: s.where(x > y, g, s.where(x == y, g / 2, 0)),
-    dy=lambda g, x, y: s.where(x < y, g, s.where(x == y, g / 2, 0)),
+    dx=lambda g, x, y: s.where(x < y, 0, s.where(x == y, g / 2, g)),
+    dy=lambda g, x, y: s.where(x > y, 0, s.where(x == y, g / 2, g)),
     edges=(math.nan,),
     reference="numpy:maximum",
 )
@@ -344,8 +368,8 @@ def maximum(x, y):
 
 
 @elementwise(
-    dx=lambda g, x, y: s.where(x < y, g, s.where(x == y, g / 2, 0)),
-    dy=lambda g, x, y: s.where(x > y, g, s.where(x == y, g / 2, 0)),
+    dx=lambda g, x, y: s.where(x > y, 0, s.where(x == y, g / 2, g)),
+    dy=lambda g, x, y: s.where(x < y, 0, s.where(x == y, g / 2, g)),
     edges=(math.nan,),
     reference="numpy:minimum",
 )
@@ -473,5 +497,12 @@ def isfinite(x):
     return s.isfinite(x)
 
 
+@elementwise(dx=None, edges=(math.nan, math.inf), reference="numpy:isinf")
+def isinf(x):
+    """Whether ``x`` is infinite."""
+    return s.isinf(x)
+
+
 above.guard = lambda g, dx: guard(dx, g)
 above.add = add
+above.assign = assign

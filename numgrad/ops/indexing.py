@@ -385,8 +385,6 @@ def setitem(x: Any, index: Any, value: Any) -> None:
         if isinstance(value, Value) and value.dim() > target.dim():
             value = view_as(value, shape=_without_lead(value.shape, target.dim()))
         copy_(target, value)
-        if value is not None and isinstance(value, Value) and value._volatile and x.contagious:
-            x.become_volatile()
         return
     view = np.arange(x.numel(), dtype=np.int64).reshape(x.shape)[
         basic if Ellipsis in basic else (*basic, Ellipsis)

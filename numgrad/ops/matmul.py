@@ -101,7 +101,7 @@ def _gemm(out: np.ndarray, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None
     args += [batch, step(x), step(y), step(out)]
     args += [0 if bias is None else launch.address(bias), 0]
     args += [0 if memory is None else launch.address(memory), per_worker, items]
-    launch.ranged(kernel, args, items, parallel=parallel)
+    launch.ranged(kernel, args, items, workers=workers)
 
 
 PARALLEL_MIN = 1 << 18

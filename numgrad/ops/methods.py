@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..graph import dtypes
-from ..graph.errors import DtypeError, expected, shown
+from ..graph.errors import DtypeError, ShapeError, expected, shown
 from . import arithmetic as ar
 from . import creation, indexing, movement, random, reduction
 from . import elementwise as e
@@ -66,13 +66,16 @@ def _restride(x: Any, view: Any) -> Any:
 
 
 def fill_(x: Any, value: Any) -> Any:
-    """Write one value everywhere."""
+    """Write one value, a number or a 0-dim tensor, everywhere."""
+    value = movement.as_written("fill_", x, value)
+    if hasattr(value, "shape") and value.shape not in ((), (1,)):
+        raise ShapeError(expected("fill_", "a 0-dim tensor", "value", shown(value), "use copy_"))
     return e.assign.in_place(x, value)
 
 
 def zero_(x: Any) -> Any:
     """Write zeros everywhere."""
-    return e.assign.in_place(x, 0)
+    return fill_(x, 0)
 
 
 def equal(x: Any, y: Any) -> bool:
@@ -136,7 +139,7 @@ class Methods:
     true_divide = e.div
     floor_divide, floor_divide_ = e.floor_divide, _in_place(e.floor_divide)
     remainder, remainder_ = e.remainder, _in_place(e.remainder)
-    pow, pow_ = ar.pow, _in_place(e.pow)
+    pow, pow_ = ar.pow, ar.pow_
     neg, neg_ = e.neg, _in_place(e.neg)
     abs, abs_ = e.abs, _in_place(e.abs)
     sign, sign_ = e.sign, _in_place(e.sign)
@@ -180,7 +183,7 @@ class Methods:
     __or__ = __ror__ = _logical(e.logical_or, "|")
     __xor__ = __rxor__ = _logical(e.logical_xor, "^")
     __invert__ = _logical(e.logical_not, "~")
-    isnan, isfinite = e.isnan, e.isfinite
+    isnan, isfinite, isinf = e.isnan, e.isfinite, e.isinf
     equal, allclose = equal, allclose
 
     def where(self, condition: Any, other: Any) -> Any:

@@ -10,6 +10,7 @@ from ..graph import dtypes
 from ..graph.apply import above
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.value import Value
+from .declare import NUMBERS
 from .elementwise import assign
 from .kernel_calls import copy_into, fill
 from .primitive import primitive, view
@@ -438,12 +439,22 @@ def _sequence(op: str, tensors: Any) -> list[Any]:
 
 def copy_(x: Any, source: Any, non_blocking: bool = False) -> Any:
     """Write ``source``, broadcast and converted, into ``x``."""
+    source = as_written("copy_", x, source)
     if isinstance(source, Value):
-        if source.dtype != x.dtype:
-            source = to_dtype(source, x.dtype)
         if math.prod(source.shape) == 1 and source.shape != x.shape and math.prod(x.shape) == 1:
             source = view_as(source, shape=x.shape)
     return assign.in_place(x, source)
+
+
+def as_written(op: str, x: Any, value: Any) -> Any:
+    """``value``, a number or a Tensor, in the dtype of ``x``: floats are cut towards 0 for integers."""
+    if not isinstance(x, Value):
+        raise TypeError(expected(op, "a Tensor", "x", shown(x), "use numgrad.tensor(…)"))
+    if isinstance(value, Value):
+        return to_dtype(value, x.dtype)
+    if isinstance(value, NUMBERS) and x.dtype.kind != "f":
+        return bool(value) if x.dtype == dtypes.bool_ else int(value)
+    return value
 
 
 above.cast = to_dtype

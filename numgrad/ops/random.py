@@ -15,7 +15,7 @@ from ..graph import dtypes
 from ..graph.errors import expected, shown
 from ..kernels import launch
 from ..kernels.cpu import random as kernels
-from .creation import _flagged, _new, _shape, check_device, tensor
+from .creation import check_device, tensor, uninitialised, with_grad
 from .declare import NUMBERS
 from .kernel_calls import contiguous_array, copy_into, workspace
 from .primitive import primitive
@@ -144,9 +144,9 @@ def rand(
 ) -> Any:
     """Uniform numbers in [0, 1): multiples of 2**-24 (float32) or 2**-53 (float64)."""
     check_device("rand", device)
-    out = _new(_shape("rand", size), _floating("rand", dtype))
+    out = uninitialised("rand", size, _floating("rand", dtype))
     _draw(out.array, "uniform", _float_words(out.dtype), [0, 0], generator)
-    return _flagged(out, requires_grad)
+    return with_grad(out, requires_grad)
 
 
 def randn(
@@ -158,9 +158,9 @@ def randn(
 ) -> Any:
     """Standard normal numbers (Box and Muller 1958)."""
     check_device("randn", device)
-    out = _new(_shape("randn", size), _floating("randn", dtype))
+    out = uninitialised("randn", size, _floating("randn", dtype))
     _draw(out.array, "normal", _float_words(out.dtype), [0, 0], generator)
-    return _flagged(out, requires_grad)
+    return with_grad(out, requires_grad)
 
 
 def rand_like(x: Any, *, dtype: Any = None) -> Any:
@@ -188,7 +188,7 @@ def randint(
         low, high, size = 0, low, high if size is None else size
     if not low < high:
         raise ValueError(expected("randint", "low < high", "low, high", (low, high), "swap them"))
-    out = _new(_shape("randint", (size,)), dtypes.int64)
+    out = uninitialised("randint", (size,), dtypes.int64)
     _draw(out.array, "integers", 2, [int(low), int(high)], generator)
     return out if dtype is None else out.to(dtypes.as_dtype(dtype, "randint"))
 
@@ -228,7 +228,8 @@ def normal_(x: Any, mean: float = 0.0, std: float = 1.0, *, generator: Any = Non
 def _probability(op: str, p: Any) -> float:
     if not isinstance(p, NUMBERS) or not 0 <= p <= 1:
         raise ValueError(
-            f"{op}: expected a probability in [0, 1] for p, got {p!r}; dropout probability has to be "
+            f"{op}: expected a probability in [0, 1] for p, got {p!r}; dropout probability has to "
+            "be "
             "between 0 and 1"
         )
     return float(p)

@@ -3,7 +3,7 @@
 import builtins
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..kernels import scalar as s
 from ..kernels.cpu import indexing
 from ..kernels.reduce import Reduction
 from .declare import NUMBERS
-from .elementwise import add, eq, exp, mul, sqrt, where
+from .elementwise import eq, exp, maximum, minimum, mul, sqrt, where
 from .indexing import scatter_along
 from .kernel_calls import compute, contiguous_array, reduce_into, workspace
 from .movement import axes_of, axis_of, expand, reshape, to_dtype
@@ -87,7 +87,7 @@ EXPONENTIALS = Reduction(
     centred=True,
 )
 
-# --------------------------------------------------------------------------------------- infer steps
+# -------------------------------------------------------------------------------------- infer steps
 
 
 def kept_shape(shape: Sequence[int], axes: Sequence[int], keepdim: bool) -> tuple[int, ...]:
@@ -111,14 +111,16 @@ def _infer_own(x: Any, axes: Any, keepdim: bool) -> Any:
 
 
 def _infer_bool(x: Any, axes: Any, keepdim: bool) -> Any:
-    return kept_shape(x.shape, axes, keepdim), dtypes.bool_
+    # uint8 stays uint8, as in PyTorch: it was the dtype of masks before there was bool.
+    dtype = dtypes.uint8 if x.dtype == dtypes.uint8 else dtypes.bool_
+    return kept_shape(x.shape, axes, keepdim), dtype
 
 
 def _extent(shape: Sequence[int], axes: Sequence[int]) -> int:
     return math.prod(shape[a] for a in axes)
 
 
-# -------------------------------------------------------------------------------------------- entries
+# ------------------------------------------------------------------------------------------ entries
 
 
 @primitive(
@@ -145,7 +147,7 @@ def _prod_gradient(g: Any, x: Any, axes: tuple[int, ...]) -> Any:
     kept = [a for a in range(x.dim()) if a not in axes]
     order = (*kept, *axes)
     moved = x.permute(order)
-    rows = reshape(moved, *[x.shape[a] for a in kept], -1)
+    rows = reshape(moved, *[x.shape[a] for a in kept], _extent(x.shape, axes))
     n = rows.shape[-1]
     others = _exclusive_products(rows) if n else rows
     others = reshape(others, *moved.shape).permute([order.index(a) for a in range(x.dim())])
@@ -207,7 +209,8 @@ def all_over(out, x, *, axes, keepdim):
 
 
 def _var_gradient(g: Any, x: Any, axes: tuple[int, ...], correction: float) -> Any:
-    factor = 2.0 / builtins.max(_extent(x.shape, axes) - correction, 0) if x.numel() else 0.0
+    divisor = builtins.max(_extent(x.shape, axes) - correction, 0)
+    factor = 2.0 / divisor if divisor else math.inf  # nan: 0 x inf, as the variance itself
     return spread(g, x.shape, axes) * (x - mean(x, axes, keepdim=True)) * factor
 
 
@@ -255,7 +258,7 @@ def log_plus(out: np.ndarray, total: np.ndarray, centre: np.ndarray) -> None:
     )
 
 
-# ------------------------------------------------------------------------- extremes with their places
+# ------------------------------------------------------------------------ extremes with their places
 
 
 def _infer_extreme(x: Any, axis: int, keepdim: bool) -> Any:
@@ -277,7 +280,8 @@ def _run_extreme(kind: str, values: Any, indices: Any, x: np.ndarray, axis: int)
         return
     x = contiguous_array(x).reshape(x.shape or (1,))
     size = x.itemsize
-    outer, length, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    length = x.shape[axis]
     kernel = getattr(indexing, f"arg{kind}_{x.dtype.name}")
     args = [launch.address(values) if values is not None else 0, launch.address(indices)]
     args += [launch.address(x), length, inner, length * inner * size, inner * size, size]
@@ -326,7 +330,7 @@ def argmin_along(out, x, *, axis, keepdim):
     _run_extreme("min", None, out, x, axis)
 
 
-# ------------------------------------------------------------------------------------ public functions
+# ---------------------------------------------------------------------------------- public functions
 
 
 def tensor_operand(op: str, x: Any, name: str = "x") -> Any:
@@ -454,6 +458,13 @@ def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     return logsumexp_over(x, axes=axes, keepdim=bool(keepdim))
 
 
+class Extreme(NamedTuple):
+    """What ``max`` and ``min`` along an axis give."""
+
+    values: Any
+    indices: Any
+
+
 def _extreme(
     op: str, whole: Any, along: Any, pairwise: Any, x: Any, dim: Any, keepdim: bool
 ) -> Any:
@@ -464,20 +475,16 @@ def _extreme(
         return whole(x)
     axis = axis_of(op, dim, x.dim())
     _nonempty(op, x, (axis,) if x.dim() else ())
-    return along(x, axis=axis, keepdim=bool(keepdim))
+    return Extreme(*along(x, axis=axis, keepdim=bool(keepdim)))
 
 
 def max(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest of all, ``(values, indices)`` along ``dim``, or elementwise against another tensor."""
-    from .elementwise import maximum
-
     return _extreme("max", amax, max_along, maximum, x, dim, keepdim)
 
 
 def min(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest of all, ``(values, indices)`` along ``dim``, or elementwise against another tensor."""
-    from .elementwise import minimum
-
     return _extreme("min", amin, min_along, minimum, x, dim, keepdim)
 
 
@@ -519,4 +526,3 @@ def _to_scalar(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 above.sum_to = sum_to
-_ = add

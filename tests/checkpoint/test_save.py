@@ -17,7 +17,8 @@ import pytest
 
 from numgrad.checkpoint import CheckpointError, atomic, load, save
 from numgrad.ops.creation import tensor
-from numgrad.tensor import Parameter, Tensor
+from numgrad.tensor import Tensor
+from numgrad.variable import Parameter
 
 ROOT = pathlib.Path(__file__).parents[2]
 

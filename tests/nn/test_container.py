@@ -6,7 +6,7 @@ import pytest
 
 from numgrad import nn
 from numgrad.ops.creation import ones, tensor
-from numgrad.tensor import Parameter
+from numgrad.variable import Parameter
 
 
 def modules(n):

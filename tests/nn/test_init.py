@@ -7,7 +7,7 @@ import pytest
 
 from numgrad.nn import init
 from numgrad.ops.creation import ones, zeros
-from numgrad.tensor import Parameter, Variable
+from numgrad.variable import Parameter, Variable
 
 
 def values(x):

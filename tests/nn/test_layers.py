@@ -10,7 +10,8 @@ from numgrad import nn
 from numgrad.graph.mode import no_grad
 from numgrad.nn import functional as F
 from numgrad.ops.creation import ones, tensor
-from numgrad.tensor import Parameter, Tensor, Variable
+from numgrad.tensor import Tensor
+from numgrad.variable import Parameter, Variable
 
 erf = np.vectorize(math.erf)
 

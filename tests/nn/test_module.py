@@ -10,7 +10,8 @@ import numgrad
 from numgrad import nn
 from numgrad.graph import storage
 from numgrad.ops.creation import ones, tensor, zeros
-from numgrad.tensor import Parameter, Tensor, Variable
+from numgrad.tensor import Tensor
+from numgrad.variable import Parameter, Variable
 
 
 class Net(nn.Module):
@@ -101,7 +102,7 @@ def test_assignment_errors():
     for value, name in (
         (ones(1), "numgrad.tensor.Tensor"),
         (3, "int"),
-        (Variable(ones(1)), "numgrad.tensor.Variable"),
+        (Variable(ones(1)), "numgrad.variable.Variable"),
     ):
         with pytest.raises(TypeError) as caught:
             net.scale = value

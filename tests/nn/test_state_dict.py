@@ -9,7 +9,8 @@ import pytest
 from numgrad import nn
 from numgrad.checkpoint import load, save
 from numgrad.ops.creation import ones, tensor, zeros
-from numgrad.tensor import Parameter, Tensor, Variable
+from numgrad.tensor import Tensor
+from numgrad.variable import Parameter, Variable
 
 
 class Norm(nn.Module):

@@ -14,7 +14,7 @@ from numgrad.graph import node, storage
 from numgrad.graph.mode import no_grad
 from numgrad.ops.creation import ones, tensor, zeros
 from numgrad.optim import SGD, Adam, Optimizer
-from numgrad.tensor import Parameter, Variable
+from numgrad.variable import Parameter, Variable
 
 START = np.array([1.0, -2.0, 3.0, 0.5])
 

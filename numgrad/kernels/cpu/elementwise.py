@@ -26,10 +26,19 @@ STRIDE     + j * MAX_NDIM: byte strides, broadcast axes have stride 0
 from numba import njit
 
 from ..native import (
+    C_CONTIGUOUS,
+    DATA,
+    DIMS,
+    FLAGS,
+    ND,
+    STRIDES,
     call_block,
+    copy_bytes,
     copy_word_1,
     copy_word_4,
     copy_word_8,
+    count_elements,
+    fill_block,
     load_i32,
     load_i64,
     stack,
@@ -52,10 +61,6 @@ STRIDE = SHAPE + MAX_NDIM
 FRAME_SLOTS = STRIDE + MAX_OPERANDS * MAX_NDIM
 
 DIRECT, CONSTANT, GATHER = 0, 1, 2
-
-HEADER = object.__basicsize__
-"""Bytes before the first field of an array object; the fields are NumPy's stable C layout."""
-DATA, ND, DIMS, STRIDES = HEADER, HEADER + 8, HEADER + 16, HEADER + 24
 
 _BUFFER_BYTES = BLOCK * 8
 _BUFFERS = MAX_OPERANDS * _BUFFER_BYTES
@@ -127,11 +132,21 @@ def geometry(frame, lo, hi, worker):
         elif constant:
             mode = CONSTANT
         store_i64(frame, MODE + j, mode)
+    # A loop that writes to the memory it reads from is not vectorised (LLVM tests for overlap when
+    # the kernel starts): an output in place goes through the buffer, too.
+    for j in range(load_i64(frame, OUTPUTS)):
+        for i in range(load_i64(frame, OUTPUTS), count):
+            if load_i64(frame, MODE + i) == DIRECT and load_i64(frame, POINTER + i) == load_i64(
+                frame, POINTER + j
+            ):
+                store_i64(frame, MODE + j, GATHER)
 
 
 @njit(error_model="numpy")
 def _copy_strided(target, target_stride, source, source_stride, size, n):
-    if size == 4:
+    if target_stride == size and source_stride == size:
+        copy_bytes(target, source, n * size)
+    elif size == 4:
         for i in range(n):
             copy_word_4(target + i * target_stride, source + i * source_stride)
     elif size == 8:
@@ -161,10 +176,11 @@ def _move_block(frame, j, start, n, buffer, scatter):
             address += (rest % length) * load_i64(frame, strides + axis)
             rest //= length
         run = min(inner - column, n - done)
+        target, target_stride = buffer + done * size, size
+        source, source_stride = address, inner_stride
         if scatter:
-            _copy_strided(address, inner_stride, buffer + done * size, size, size, run)
-        else:
-            _copy_strided(buffer + done * size, size, address, inner_stride, size, run)
+            target, target_stride, source, source_stride = source, source_stride, target, size
+        _copy_strided(target, target_stride, source, source_stride, size, run)
         done += run
 
 
@@ -189,7 +205,7 @@ def run(frame, lo, hi, worker):
         if mode == CONSTANT:
             source = load_i64(frame, POINTER + j)
             size = load_i64(frame, SIZE + j)
-            _copy_strided(buffer, size, source, 0, size, min(BLOCK, hi - lo))
+            fill_block(buffer, source, size, min(BLOCK, hi - lo))
     start = lo
     while start < hi:
         n = hi - start if direct else min(BLOCK, hi - start)
@@ -205,3 +221,55 @@ def run(frame, lo, hi, worker):
             if load_i64(frame, MODE + j) != DIRECT:
                 _move_block(frame, j, start, n, buffers + j * _BUFFER_BYTES, True)
         start += n
+
+
+BLOCKS_OBJECTS = 3
+"""Slots of the frame of ``blocks``: the address of the block kernel, the packed sizes, the answer, the
+address of each array object."""
+BLOCKS_MAX = 31
+"""Operands that ``blocks`` takes: the sizes are two bits each."""
+
+
+@kernel()
+def blocks(frame, lo, hi, worker):
+    """A small call of ``hi`` operands, each C-contiguous and of output 0's size, or of one element.
+
+    Slots: see ``BLOCKS_OBJECTS``; operand j has elements of ``1 << (sizes >> 2 j & 3)`` bytes.
+    Answers 0, or 1 where an operand is neither: nothing has been done then. Reads every input once
+    and writes every output once. Not checked: dtypes, ``hi <= BLOCKS_MAX``, that outputs overlap
+    inputs only as the very same elements (output 0 then goes through a buffer, see ``geometry``).
+    """
+    pointers, steps, buffers = stack(_POINTERS), stack(_POINTERS), stack(_BUFFERS)
+    sizes = load_i64(frame, 1)
+    first = load_i64(load_i64(frame, BLOCKS_OBJECTS) + DATA, 0)
+    n = count_elements(load_i64(frame, BLOCKS_OBJECTS))
+    store_i64(frame, 2, 1)
+    in_place = False
+    for j in range(hi):
+        array = load_i64(frame, BLOCKS_OBJECTS + j)
+        data, size = load_i64(array + DATA, 0), 1 << (sizes >> 2 * j & 3)
+        elements = count_elements(array)
+        if not load_i32(array, FLAGS) & C_CONTIGUOUS or (elements != n and elements != 1):
+            return
+        if elements != n:
+            buffer = buffers + j * _BUFFER_BYTES
+            fill_block(buffer, data, size, min(n, BLOCK))
+            data, size = buffer, 0
+        elif j > 0 and data == first:
+            in_place = True
+        store_i64(pointers, j, data)
+        store_i64(steps, j, size)
+    if in_place:
+        store_i64(pointers, 0, buffers)
+        store_i64(steps, 0, 0)
+    start = 0
+    while start < n:
+        length = min(n - start, BLOCK)
+        call_block(load_i64(frame, 0), pointers, length)
+        if in_place:
+            size = 1 << (sizes & 3)
+            copy_bytes(first + start * size, buffers, length * size)
+        for j in range(hi):
+            store_i64(pointers, j, load_i64(pointers, j) + length * load_i64(steps, j))
+        start += length
+    store_i64(frame, 2, 0)

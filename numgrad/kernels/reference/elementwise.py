@@ -15,7 +15,7 @@ def power(x, y):
 
 
 def sign(x):
-    return np.where(np.isnan(x), 0, np.sign(x)).astype(np.asarray(x).dtype)
+    return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype) if x.dtype.kind != "b" else x
 
 
 def rsqrt(x):
@@ -75,4 +75,5 @@ def addcdiv(x, y, z, value=1):
 
 
 def lerp(x, y, weight):
-    return (1 - weight) * x + weight * y
+    """From the nearer end, so that weights 0 and 1 give x and y."""
+    return np.where(np.abs(weight) < 0.5, x + weight * (y - x), y - (1 - weight) * (y - x))

@@ -1,0 +1,285 @@
+"""``numgrad bench memory``: what a forward pass keeps, in seven ways of calling it.
+
+Each row is measured in a process of its own, so that none inherits the pages of another.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .output import UsageError, check_writable, machine, size, table, write_json
+
+MODES = (
+    "taped",
+    "input requires_grad=False",
+    "detached input",
+    "parameters frozen",
+    "no_grad",
+    "inference_mode",
+    "volatile",
+)
+UNRECORDED = MODES[3:]
+MODELS = ("digits-mlp",)
+REPEATS, SECONDS = 50, 0.3
+"""At least so many forwards, and for so long: what their median is taken of."""
+
+EXPLANATION = (
+    "Rows 2 and 3: not asking for the input's gradient saves nothing while parameters want theirs.",
+    "Rows 4 to 7 make no node and keep nothing: only the layer at hand and its input are alive.",
+)
+
+
+def add(commands: Any) -> None:
+    """Describe the command's arguments."""
+    bench = commands.add_parser("bench", help="measurements", description="Measurements.")
+    kinds = bench.add_subparsers(metavar="KIND", required=True, dest="kind")
+    parser = kinds.add_parser(
+        "memory",
+        help="what a forward pass keeps: taped, frozen, no_grad, volatile …",
+        description=(
+            "One forward, no backward, with its result held, in seven ways of calling the model. "
+            "Bytes are above the start of that forward."
+        ),
+    )
+    parser.add_argument("--model", choices=MODELS, default=MODELS[0], help="default: %(default)s")
+    parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
+    parser.add_argument("--json", metavar="FILE", help="write the rows with exact bytes")
+    # The rows' own processes are started with this.
+    parser.add_argument("--row", choices=MODES, help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def positive(text: str) -> int:
+    """An argument that is an integer above 0."""
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
+    return int(text)
+
+
+def run(options: Any) -> int:
+    """Measure all rows and print the table; 1 if they are not what they must be."""
+    if options.row is not None:
+        print(json.dumps(measure(options.row, options.model, options.batch)))
+        return 0
+    check_writable(options.json, "--json")
+    rows = measure_all(options.model, options.batch)
+    show(rows, options.model, options.batch)
+    if options.json is not None:
+        write_json(options.json, {"machine": machine(), "command": options.typed, "rows": rows})
+    return complain(rows)
+
+
+def measure_all(model: str, batch: int) -> list[dict[str, Any]]:
+    """All rows, each from a fresh process."""
+    # The child must find the same numgrad, also where it is not installed.
+    path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
+    rows = []
+    for mode in MODES:
+        call = [sys.executable, "-m", "numgrad", "bench", "memory"]
+        call += ["--model", model, "--batch", str(batch), "--row", mode]
+        done = subprocess.run(
+            call, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+        )
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+            raise UsageError(f"bench memory: the process of row {mode!r} failed: {last[0]}")
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+    return rows
+
+
+# --------------------------------------------------------------------------------- in the child
+
+
+def measure(mode: str, model: str, batch: int) -> dict[str, Any]:
+    """One row, measured in this process."""
+    from .. import memory
+
+    forward = prepare(mode, model, batch)
+    for _ in range(3):  # kernels are compiled or loaded, threads started
+        forward()
+    gc.collect()
+    gc.disable()
+    try:
+        memory.empty_cache()
+        memory.reset_peak()
+        reserved = memory.stats()["reserved_bytes"]
+        with memory.track() as m:
+            base = lower_high_water()
+            out = forward()
+            highest = status_bytes("VmHWM")
+        row = {
+            "mode": mode,
+            "requires_grad": out.requires_grad,
+            "volatile": out.volatile,
+            "grad_fn": None if out.grad_fn is None else out.grad_fn.name,
+            "nodes": m.nodes,
+            "saved_tensors": m.saved_tensors,
+            "saved_bytes": m.saved_bytes,
+            "peak_bytes": m.peak_bytes,
+            "by_category": m.by_category,
+            "reserved_bytes": memory.stats()["peak_reserved_bytes"] - reserved,
+            "rss_bytes": None if base is None or highest is None else max(0, highest - base),
+        }
+        del out
+        row["ms"] = median_ms(forward)
+    finally:
+        gc.enable()
+    return row
+
+
+def prepare(mode: str, model: str, batch: int) -> Callable[[], Any]:
+    """A function that runs one forward in the given mode."""
+    import numpy as np
+
+    from .. import inference_mode, manual_seed, no_grad, tensor
+    from ..data import load_digits
+    from ..models import DigitsMLP
+    from ..variable import Variable
+
+    assert model == "digits-mlp"
+    manual_seed(0)
+    network = DigitsMLP()
+    images = load_digits()[0]
+    x = tensor(images[np.arange(batch) % len(images)])
+    context: Callable[[], Any] = contextlib.nullcontext
+    if mode == "taped":
+        x.requires_grad_()
+    elif mode == "detached input":
+        x = x.requires_grad_().detach()
+    elif mode == "parameters frozen":
+        network.requires_grad_(False)
+    elif mode == "no_grad":
+        context = no_grad
+    elif mode == "inference_mode":
+        context = inference_mode
+    elif mode == "volatile":
+        x = Variable(x, volatile=True)
+
+    def forward() -> Any:
+        with context():
+            return network(x)
+
+    return forward
+
+
+def median_ms(forward: Callable[[], Any]) -> float:
+    """Median time of a forward, result dropped outside the time."""
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(times) < REPEATS or time.perf_counter() < end:
+        start = time.perf_counter()
+        out = forward()
+        times.append((time.perf_counter() - start) * 1e3)
+        del out
+    return statistics.median(times)
+
+
+def lower_high_water() -> int | None:
+    """Let this process's high-water mark begin again; its resident bytes, None where it cannot.
+
+    ``ru_maxrss`` will not do: it never forgets what compiling took.
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return None
+    return status_bytes("VmRSS")
+
+
+def status_bytes(field: str) -> int | None:
+    """A size in ``/proc/self/status``; None where there is none."""
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+# ------------------------------------------------------------------------------------ the tables
+
+
+def show(rows: list[dict[str, Any]], model: str, batch: int) -> None:
+    """Print two tables, what is kept and what it costs, and two lines on what they show."""
+
+    def yes(flag: bool) -> str:
+        return "yes" if flag else "no"
+
+    table(
+        ("", "requires\ngrad", "volatile", "grad_fn", "nodes", "saved\ntensors", "saved\nbytes"),
+        [
+            (
+                r["mode"],
+                yes(r["requires_grad"]),
+                yes(r["volatile"]),
+                r["grad_fn"] or "None",
+                str(r["nodes"]),
+                str(r["saved_tensors"]),
+                size(r["saved_bytes"]),
+            )
+            for r in rows
+        ],
+        title=f"{model}: one forward of batch {batch}, no backward, result held. What it keeps:",
+    )
+    print()
+    # Only the categories that somebody uses get a column.
+    used = [c for c in rows[0]["by_category"] if any(r["by_category"][c] for r in rows)]
+    taped = rows[0]["ms"]
+    table(
+        (
+            "",
+            "peak\nbytes",
+            *(f"of it\n{c}" for c in used),
+            "reserved\ngrowth",
+            "RSS\ngrowth",
+            "median\nms",
+            "ratio\nto\ntaped",
+        ),
+        [
+            (
+                r["mode"],
+                size(r["peak_bytes"]),
+                *(size(r["by_category"][c]) for c in used),
+                size(r["reserved_bytes"]),
+                size(r["rss_bytes"]),
+                f"{r['ms']:.3f}",
+                f"{r['ms'] / taped:.2f}",
+            )
+            for r in rows
+        ],
+        title="What it needs (bytes above the start; by category at the instant of the peak):",
+    )
+    print()
+    for line in EXPLANATION:
+        print(line)
+
+
+def complain(rows: list[dict[str, Any]]) -> int:
+    """1, with a line on stderr each, where rows are not what they must be; else 0."""
+    by_mode = {row["mode"]: row for row in rows}
+    counted = ("nodes", "saved_tensors", "saved_bytes")
+    wrong = [
+        f"{mode} keeps {by_mode[mode][what]} {what}"
+        for mode in UNRECORDED
+        for what in counted
+        if by_mode[mode][what]
+    ]
+    wrong += [
+        f"{MODES[1]} keeps {by_mode[MODES[1]][what]} {what}, taped {by_mode[MODES[0]][what]}"
+        for what in counted
+        if by_mode[MODES[1]][what] != by_mode[MODES[0]][what]
+    ]
+    for text in wrong:
+        print(f"numgrad: bench memory: {text}; this is a bug, please report it", file=sys.stderr)
+    return 1 if wrong else 0

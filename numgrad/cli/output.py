@@ -1,0 +1,179 @@
+"""What the commands print: tables, sizes, progress, JSON files.
+
+`rich` is used on a terminal that is wide enough, where it is installed; everything else is plain
+text, so that what is piped into a file is neither wrapped nor coloured.
+"""
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+GAP = "  "
+
+
+class UsageError(Exception):
+    """What the user asked for cannot be done: printed as one line, exit code 2."""
+
+
+def size(nbytes: int | None) -> str:
+    """Bytes for people, in three figures or so; "-" for None."""
+    if nbytes is None:
+        return "-"
+    number, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(number) < 1024 or unit == "TiB":
+            break
+        number /= 1024
+    digits = 0 if number == int(number) or abs(number) >= 100 else 1
+    return f"{number:.{digits}f} {unit}"
+
+
+def _rich() -> bool:
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return False
+    try:
+        import rich  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print a table: heads of one line or several, the first column text, the others numbers."""
+    split = [head.split("\n") for head in heads]
+    height = max(len(lines) for lines in split)
+    grid = [
+        [lines[i - height] if i - height >= -len(lines) else "" for lines in split]
+        for i in range(height)
+    ]
+    widths = [max(len(row[j]) for row in [*grid, *rows]) for j in range(len(heads))]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *rest = zip(cells, widths)
+        aligned = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]
+        return GAP.join(aligned).rstrip()
+
+    total = sum(widths) + len(GAP) * (len(widths) - 1)
+    if _rich() and total <= shutil.get_terminal_size().columns:
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(highlight=False)
+        if title:
+            console.print(Text(title, style="bold"))
+        for head in grid:
+            console.print(Text(line(head), style="cyan"))
+        console.print(Text("─" * total, style="dim"))
+        for row in rows:
+            console.print(Text(line(row)))
+        return
+    if title:
+        print(title)
+    for printed in [*grid, ["-" * width for width in widths], *rows]:
+        print(line(printed))
+
+
+def pairs(items: Iterable[tuple[str, str]], title: str = "") -> None:
+    """Print names and values in two aligned columns."""
+    items = list(items)
+    width = max(len(name) for name, _ in items)
+    if title:
+        print(title)
+    for name, value in items:
+        print(f"{name.ljust(width)}{GAP}{value}".rstrip())
+
+
+def progress(what: str, steps: int) -> Iterator[Any]:
+    """Yield ``(i, say)`` for each of ``steps``; ``say(text)`` tells how far things are.
+
+    On a terminal with rich: one bar. Elsewhere about ten lines in all.
+    """
+    if _rich():
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns) as bar:
+            task = bar.add_task(what, total=steps, text="")
+            for i in range(steps):
+                yield i, lambda text: bar.update(task, text=text)
+                bar.advance(task)
+        return
+    every = max(1, -(-steps // 10))
+    for i in range(steps):
+
+        def say(text: str, i: int = i) -> None:
+            if (i + 1) % every == 0 or i + 1 == steps:
+                print(f"{what} {i + 1}/{steps}  {text}", flush=True)
+
+        yield i, say
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions that a measurement depends on."""
+    import llvmlite
+    import numba
+    import numpy
+
+    from ..kernels.launch import get_num_threads
+    from ..version import __version__
+
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "cpu": cpu_name(),
+        "cpus": os.cpu_count(),
+        "threads": get_num_threads(),
+        "python": platform.python_version(),
+        "numgrad": __version__,
+        "numba": numba.__version__,
+        "llvmlite": llvmlite.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def cpu_name() -> str:
+    """The CPU's name as the system gives it, else the architecture."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(("model name", "Processor", "cpu model")):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def command(argv: Sequence[str]) -> str:
+    """The command as somebody would type it."""
+    return "numgrad " + " ".join(shlex.quote(word) for word in argv)
+
+
+def check_writable(path: str | None, option: str) -> None:
+    """Refuse a file that cannot be written before minutes of work go into its content."""
+    if path is None:
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"{option}: expected a file, got the folder {path}; add a file name")
+    folder = target.parent
+    if not folder.is_dir():
+        raise UsageError(
+            f"{option}: expected a file in an existing folder, got {path}; make {folder}"
+        )
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise UsageError(f"{option}: expected a file you may write, got {path}; choose another")
+
+
+def write_json(path: str, content: Any) -> None:
+    """Write a JSON file."""
+    Path(path).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,5 @@
+"""Networks that come with the package."""
+
+from .digits import DigitsMLP
+
+__all__ = ["DigitsMLP"]

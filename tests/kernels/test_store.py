@@ -1,0 +1,514 @@
+"""The kernel store: nothing is compiled twice, nothing stale or damaged runs, nobody is stopped.
+
+What the store does is seen by a new process only, so most tests run small programs.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+from numgrad.kernels import launch, native, store
+from numgrad.kernels.cpu import elementwise as driver
+
+REPOSITORY = pathlib.Path(store.__file__).parents[2]
+
+# One kernel of each kind: a generated one (copy), a launcher, and a handwritten one (`blocks`).
+PROGRAM = "result = numgrad.full((3,), 2.5).tolist()"
+KERNELS = 3
+RIGHT = [2.5, 2.5, 2.5]
+
+# A warning is reported however often it is raised, as every call has a place of its own.
+FRAME = """
+import json, warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import numgrad
+    from numgrad.kernels import store
+{program}
+print(json.dumps(dict(
+    result=result, compiled=store.stats.compiled, hits=store.stats.hits,
+    warnings=[(w.category.__name__, str(w.message)) for w in caught],
+)))
+"""
+
+
+def start(cache, program=PROGRAM, package=REPOSITORY, **environment):
+    """A process that runs ``program`` with the kernel folder ``cache``."""
+    text = FRAME.format(program="\n".join(f"    {line}" for line in program.splitlines()))
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "NUMGRAD_"))}
+    environment = {"NUMGRAD_CACHE": str(cache), "PYTHONPATH": str(package), **environment}
+    return subprocess.Popen(
+        [sys.executable, "-c", text],
+        env={**inherited, **environment},
+        cwd=package,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    """What the program says of itself: result, compiled, hits, warnings."""
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return json.loads(output.splitlines()[-1])
+
+
+def run(*args, **named):
+    return finish(start(*args, **named))
+
+
+def check(answer, *, compiled, warned=None, result=RIGHT, kernels=KERNELS):
+    """Right, so many compiled and the rest loaded, and one StoreWarning about ``warned`` or none."""
+    assert answer["result"] == result
+    assert (answer["compiled"], answer["hits"]) == (compiled, kernels - compiled)
+    if warned is None:
+        assert answer["warnings"] == []
+    else:
+        ((category, text),) = answer["warnings"]
+        assert category == "StoreWarning" and warned in text
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    """A kernel folder in which PROGRAM has run."""
+    cache = tmp_path_factory.mktemp("warm")
+    check(run(cache), compiled=KERNELS)
+    return cache
+
+
+@pytest.fixture
+def cache(warm, tmp_path):
+    """A copy of the warm folder at another place; what depends on the place is compiled again."""
+    shutil.copytree(warm, tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def kernel_folders(cache):
+    """The folders of the kernels in ``cache`` by kind."""
+    kinds = {"handwritten": [], "launcher": [], "generated": []}
+    for index in cache.rglob("*.nbi"):
+        folder = index.parents[1]
+        source = folder / f"{folder.name}.py"
+        if not source.exists():
+            kinds["handwritten"].append(folder)
+        else:
+            launches = "def kernel(card" in source.read_text()
+            kinds["launcher" if launches else "generated"].append(folder)
+    return kinds
+
+
+# --------------------------------------------------------------------------------- found, not stale
+
+
+def test_second_process_compiles_nothing(warm):
+    check(run(warm), compiled=0)
+    assert {kind: len(found) for kind, found in kernel_folders(warm).items()} == {
+        "handwritten": 1,
+        "launcher": 1,
+        "generated": 1,
+    }
+
+
+USER_OP = """
+import importlib.util
+spec = importlib.util.spec_from_file_location("mine", {path!r})
+mine = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mine)
+result = mine.scaled(numgrad.tensor([1.0, 2.0])).tolist()
+"""
+
+
+def test_edited_formula_changes_the_result(tmp_path):
+    script, cache = tmp_path / "mine.py", tmp_path / "cache"
+    program = USER_OP.format(path=str(script))
+
+    def write(formula):
+        script.write_text(
+            "import numgrad\n"
+            "@numgrad.elementwise(dx=lambda g: g)\n"
+            f"def scaled(x):\n    return {formula}\n"
+        )
+
+    write("x * 5")
+    check(run(cache, program), compiled=3, result=[5.0, 10.0])
+    check(run(cache, program), compiled=0, result=[5.0, 10.0])
+    write("x * 7")
+    check(run(cache, program), compiled=1, result=[7.0, 14.0])
+
+
+PROBE = '''
+from numba import njit
+from ..native import as_float64, load_i64
+from ..store import kernel
+from . import vector
+from .functions import helper
+
+@kernel()
+def probe(args, lo, hi, worker):
+    """out = helper(1) + (2 * 3 + 4 as a vector does it)."""
+    out = as_float64(load_i64(args, 0))
+    t = out[0] * 0
+    two, three, four = vector.splat(2 + t), vector.splat(3 + t), vector.splat(4 + t)
+    vector.store(load_i64(args, 0), 0, vector.multiply_add(two, three, four))
+    out[0] += helper(1.0)
+'''
+PROBING = """
+import numpy as np
+from numgrad.kernels import launch
+from numgrad.kernels.cpu.probe import probe
+out = np.zeros(64)
+launch.ranged(probe, [launch.address(out)], 1)
+result = [out[0], float(numgrad.exp(numgrad.tensor([1.0]))[0])]
+"""
+
+
+def test_edited_helpers_and_intrinsics_change_the_result(tmp_path):
+    # The package in a copy: a handwritten kernel with a helper and an intrinsic of other modules, and
+    # a generated one (exp) with a helper.
+    shutil.copytree(REPOSITORY / "numgrad", tmp_path / "numgrad")
+    kernels = tmp_path / "numgrad" / "kernels"
+    (kernels / "cpu" / "probe.py").write_text(PROBE)
+    functions, vectors = kernels / "cpu" / "functions.py", kernels / "cpu" / "vector.py"
+
+    def answer():
+        first, second = (run(tmp_path / "cache", PROBING, tmp_path) for _ in range(2))
+        assert first["compiled"] > 0 and second["compiled"] == 0
+        assert first["result"] == second["result"] and not first["warnings"]
+        return first["result"]
+
+    append(functions, "from numba import njit\n@njit\ndef helper(x):\n    return x\n")
+    assert answer() == [11.0, pytest.approx(np.e)]
+    append(functions, "@njit\ndef helper(x):\n    return 30 * x\n")
+    append(functions, "def exp_float32(x):\n    return x + x\n")
+    assert answer() == [40.0, 2.0]
+    edited = vectors.read_text().replace("def multiply_add_value(builder, a, b, c):", EDITED)
+    assert edited != vectors.read_text()
+    vectors.write_text(edited)
+    assert answer() == [36.0, 2.0]
+    # The intrinsics of generated kernels and launchers: all are compiled again.
+    append(kernels / "native.py", "# edited\n")
+    before = run(tmp_path / "cache", PROBING, tmp_path)
+    assert before["hits"] == 0 and before["result"] == [36.0, 2.0]
+
+
+EDITED = """def multiply_add_value(builder, a, b, c):
+    return builder.fmul(a, b)
+def unused(builder, a, b, c):"""
+
+
+def append(path, text):
+    path.write_text(path.read_text() + "\n\n" + text)
+
+
+def test_what_decides_machine_code_names_the_folder(monkeypatch, tmp_path):
+    from numba.core import config
+
+    monkeypatch.setenv("NUMGRAD_CACHE", str(tmp_path))
+    folders = {store._folder()}
+    for setting, value in (
+        ("OPT", 1),
+        ("LOOP_VECTORIZE", 0),
+        ("BOUNDSCHECK", 1),
+        ("CPU_NAME", "generic"),
+        ("DEBUGINFO_DEFAULT", 1),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(config, setting, value)
+            folders.add(store._folder())
+    monkeypatch.setenv("NUMGRAD_CPU", "plain")
+    folders.add(store._folder())
+    assert len(folders) == 7
+    assert all(folder.parent == tmp_path for folder in folders)
+
+
+def test_equal_text_of_another_signature_or_option_is_another_kernel(own_folder):
+    from numba import types
+
+    text = "def kernel(x, y):\n    return x / y\n"
+    i, f = types.int64, types.float64
+    whole = store.entry_point(text, i(i, i))
+    assert whole(7, 2) == 3
+    assert store.entry_point(text, f(f, f))(7.0, 2.0) == 3.5
+    assert store.entry_point(text, f(f, f), {"error_model": "python"}) is not whole
+    with pytest.raises(ZeroDivisionError):
+        store.entry_point(text, f(f, f), {"error_model": "python"})(1.0, 0.0)
+    assert store.entry_point(text, f(f, f))(1.0, 0.0) == np.inf
+
+
+def test_handwritten_kernels_of_one_name_are_refused():
+    def f(args, lo, hi, worker):
+        pass
+
+    store.kernel()(f)
+    with pytest.raises(ValueError, match=r"^kernel: expected a name of its own .* twice in"):
+        store.kernel()(f)
+
+
+# -------------------------------------------------------------------------------------- damage
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def garbage(path):
+    path.write_bytes(np.random.default_rng(1).bytes(path.stat().st_size))
+
+
+def flip_bit(path):
+    """A bit of the machine code: the file unpickles as before."""
+    data = bytearray(path.read_bytes())
+    data[data.index(b"\x7fELF") + 0x60] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def remove(path):
+    path.unlink()
+
+
+def damage(folders, pattern, how):
+    files = [file for folder in folders for file in folder.glob(pattern)]
+    assert files
+    for file in files:
+        how(file)
+    return len(files)
+
+
+@pytest.mark.parametrize("kind", ["generated", "launcher", "handwritten"])
+@pytest.mark.parametrize("file", ["index", "data"])
+@pytest.mark.parametrize("how", [truncate, empty, garbage])
+def test_damaged_file_costs_a_recompile_and_one_warning(warm, how, file, kind):
+    # In the warm folder itself: each case must leave it whole for the next.
+    folders = kernel_folders(warm)[kind]
+    damaged = damage(folders, "*/*.nbi" if file == "index" else "*/*.nbc", how)
+    check(run(warm), compiled=damaged, warned="damaged kernel in")
+
+
+def test_everything_damaged_is_mended(warm):
+    folders = sum(kernel_folders(warm).values(), [])
+    damage(folders, "*/*.nb[ic]", garbage)
+    damage(folders[:1], "*/*.seal", truncate)
+    check(run(warm), compiled=KERNELS, warned="damaged")
+    check(run(warm), compiled=0)
+
+
+def test_flipped_bit_of_machine_code_never_runs(warm):
+    damaged = damage(kernel_folders(warm)["generated"], "*/*.nbc", flip_bit)
+    check(run(warm), compiled=damaged, warned="damaged kernel in")
+
+
+@pytest.mark.parametrize("how", [truncate, empty, garbage])
+def test_damaged_source_is_written_again(warm, how):
+    folders = kernel_folders(warm)
+    damage(folders["generated"] + folders["launcher"], "*.py", how)
+    check(run(warm), compiled=0, warned="damaged kernel source")
+    check(run(warm), compiled=0)
+
+
+def test_removed_files_are_no_damage(warm):
+    folders = kernel_folders(warm)
+    for folder in folders["generated"]:
+        shutil.rmtree(folder)
+    damage(folders["launcher"], "*/*.seal", remove)  # as if ended before sealing
+    check(run(warm), compiled=2)
+    check(run(warm), compiled=0)
+
+
+# ------------------------------------------------------------------------------ where writing fails
+
+
+def test_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    for _ in range(2):
+        answer = run(tmp_path / "file" / "cache")
+        check(answer, compiled=KERNELS, warned="cannot write kernels to")
+    assert "set NUMGRAD_CACHE to a folder you may write" in answer["warnings"][0][1]
+
+
+def test_no_home_folder(tmp_path):
+    program = "import os.path\nos.path.expanduser = lambda path: path\n" + PROGRAM
+    answer = run("", program, HOME="", XDG_CACHE_HOME="")
+    check(answer, compiled=KERNELS, warned="no home folder")
+    assert not (REPOSITORY / "~").exists()
+
+
+LIMITED = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 1000, 4000], ids=lambda n: f"{n} bytes")
+def test_files_that_cannot_be_written_whole(tmp_path, limit):
+    # As on a full disk: a write fails, of the source, the index or the machine code.
+    answer = run(tmp_path, LIMITED.format(limit=limit) + PROGRAM)
+    check(answer, compiled=KERNELS, warned="cannot write kernels to")
+    assert not list(tmp_path.rglob("*.tmp*"))
+    check(run(tmp_path), compiled=KERNELS)
+
+
+def test_full_disk_still_loads_what_is_there(cache):
+    check(run(cache), compiled=2)  # a generated kernel is bound to its place
+    shutil.rmtree(kernel_folders(cache)["generated"][0])
+    program = FULL + PROGRAM
+    check(run(cache, program), compiled=1, warned="No space left on device")
+
+
+FULL = """
+import errno, os
+from numba.core.caching import IndexDataCacheFile
+def full(self, *args):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+IndexDataCacheFile._save_data = full
+"""
+
+
+# ------------------------------------------------------------------------------------- concurrency
+
+
+def test_eight_processes_at_once(tmp_path):
+    for answer in [finish(p) for p in [start(tmp_path) for _ in range(8)]]:
+        assert answer["result"] == RIGHT and answer["warnings"] == []
+        assert answer["compiled"] + answer["hits"] == KERNELS
+    check(run(tmp_path), compiled=0)
+
+
+@pytest.fixture
+def own_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("NUMGRAD_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def add_number(number):
+    """The text of a kernel ``out = x + number`` of int64."""
+    return (
+        "from numgrad.kernels.native import as_int64, load_i64\n"
+        "def kernel(pointers, n):\n"
+        "    out, x = as_int64(load_i64(pointers, 0)), as_int64(load_i64(pointers, 1))\n"
+        "    for i in range(n):\n"
+        f"        out[i] = x[i] + {number}\n"
+    )
+
+
+def added(number):
+    kernel = store.generated(add_number(number), native.BLOCK_SIGNATURE)
+    out = np.zeros(5, np.int64)
+    launch.elementwise(kernel, (out, np.arange(5)))
+    return out.tolist()
+
+
+def test_threads_compile_at_once(own_folder):
+    before = store.stats.compiled + store.stats.hits
+    answers = [[] for _ in range(8)]
+
+    def work(answer):
+        answer += [added(1001), added(1002)]
+
+    threads = [threading.Thread(target=work, args=(answer,)) for answer in answers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = [[1001 + i for i in range(5)], [1002 + i for i in range(5)]]
+    assert all(answer == expected for answer in answers)
+    assert store.stats.compiled + store.stats.hits - before <= 3  # two kernels, perhaps a launcher
+
+
+def test_failed_compilation_leaves_nothing(own_folder):
+    from numba.core.errors import TypingError
+
+    text = "def kernel(pointers, n):\n    pointers.nothing()\n"
+    for _ in range(2):
+        with pytest.raises(TypingError):
+            store.generated(text, native.BLOCK_SIGNATURE)
+    assert not list(own_folder.rglob("*.nb[ic]"))
+    assert added(1003) == [1003, 1004, 1005, 1006, 1007]
+
+
+def test_folder_named_anew_and_removed_while_running(monkeypatch, tmp_path):
+    for name in ("a", "b"):
+        monkeypatch.setenv("NUMGRAD_CACHE", str(tmp_path / name))
+        assert added(1010 + ord(name))[0] == 1010 + ord(name)
+        assert list((tmp_path / name).rglob("*.seal"))
+    shutil.rmtree(tmp_path / "b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert added(1020)[0] == 1020
+    assert list((tmp_path / "b").rglob("*.seal"))
+
+
+# ------------------------------------------------------------------------------ Numba's own settings
+
+
+USERS_OWN = """
+import importlib.util
+def users(name):
+    spec = importlib.util.spec_from_file_location(name, {folder!r} + "/" + name + ".py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.f(1)
+result = users("early")
+numgrad.full((3,), 2.5)
+result += users("late")
+"""
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_users_functions_stay_in_their_own_cache(warm, tmp_path, named):
+    for name in ("early", "late"):
+        text = "from numba import njit\n@njit(cache=True)\ndef f(x):\n    return x + 1\n"
+        (tmp_path / f"{name}.py").write_text(text)
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "named")} if named else {}
+    answer = run(warm, USERS_OWN.format(folder=str(tmp_path)), **environment)
+    assert answer["result"] == 4 and answer["compiled"] == 0
+    place = tmp_path / ("named" if named else "__pycache__")
+    assert len(list(tmp_path.rglob("*.nbi"))) == len(list(place.rglob("*.nbi"))) == 2
+    assert not list(warm.rglob("*early*")) and not list(warm.rglob("*late*"))
+
+
+def test_cache_locators_of_the_users_are_not_ours(warm):
+    # In the package's own __pycache__ an edited helper would go unseen.
+    environment = {"NUMBA_CACHE_LOCATOR_CLASSES": "InTreeCacheLocator"}
+    check(run(warm, **environment), compiled=0)
+
+
+def test_disabled_jit_says_so(warm):
+    process = start(warm, NUMBA_DISABLE_JIT="1")
+    errors = process.communicate(timeout=120)[1]
+    assert process.returncode != 0
+    assert "RuntimeError: numgrad: expected Numba to compile, got NUMBA_DISABLE_JIT=1" in errors
+    assert "unset NUMBA_DISABLE_JIT" in errors
+
+
+def test_describe(own_folder):
+    assert store.describe()["generated"] == 0
+    added(1030)
+    described = store.describe()
+    assert pathlib.Path(described["folder"]).parent == own_folder
+    assert described["generated"] in (1, 2)  # its launcher may have been compiled elsewhere
+    assert described["handwritten"] == 0 and described["bytes"] > 1000
+    assert described["compiled_now"] == store.stats.compiled
+
+
+def test_nothing_is_compiled_at_import(tmp_path):
+    check(run(tmp_path, "result = 0"), compiled=0, result=0, kernels=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_kernels_are_loaded_when_first_asked_for():
+    assert isinstance(driver.blocks, store.Handwritten) and driver.blocks.address > 0
+    assert driver.blocks.loaded == driver.blocks.address

@@ -1,0 +1,132 @@
+"""Where numgrad's answer is not PyTorch's, on purpose: both answers, and the reason.
+
+PyTorch's are asserted too: an entry that PyTorch has caught up with has to go.
+"""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import numgrad
+from tests_compare.checks import array_of, tensor
+
+INF, NAN = math.inf, math.nan
+
+
+def gradient(t: Any, call: Any, values: Any) -> list[float]:
+    x = tensor(t, np.array(values, np.float64), True)
+    call(t, x).sum().backward()
+    return array_of(x.grad).tolist()
+
+
+def value(t: Any, call: Any, values: Any) -> list[float]:
+    return array_of(call(t, tensor(t, np.array(values, np.float32)))).tolist()
+
+
+# (what, reason, of, call, values, numgrad's answer, PyTorch's)
+DIFFERENT: list[tuple[str, str, Any, Any, Any, Any, Any]] = [
+    (
+        "where(x > 0, sqrt(x), x)",
+        "the branch that was not taken must not leak nan into the gradient",
+        gradient,
+        lambda t, x: t.where(x > 0, t.sqrt(x), x),
+        [-1.0, -4.0],
+        [1.0, 1.0],
+        [NAN, NAN],
+    ),
+    (
+        "where(x == 0, x / 2, sqrt(x) + 1)",
+        "the same, with an infinite derivative",
+        gradient,
+        lambda t, x: t.where(x == 0, x / 2, t.sqrt(x) + 1),
+        [16.0, 0.0],
+        [0.125, 0.5],
+        [0.125, NAN],
+    ),
+    (
+        "gradient of logsumexp of -inf alone",
+        "no element is any part of the sum: 0, not nan",
+        gradient,
+        lambda t, x: t.logsumexp(x, 0),
+        [-INF, -INF],
+        [0.0, 0.0],
+        [NAN, NAN],
+    ),
+    (
+        "gradient of amax with nan",
+        "the nan elements are the extreme and share the gradient; others get 0",
+        gradient,
+        lambda t, x: t.amax(x),
+        [1.0, NAN, NAN],
+        [0.0, 0.5, 0.5],
+        [NAN, NAN, NAN],
+    ),
+    (
+        "gelu(inf) in float32",
+        "inf * 1; PyTorch's own float64 gelu gives inf",
+        value,
+        lambda t, x: t.nn.functional.gelu(x),
+        [INF],
+        [INF],
+        [NAN],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("what", "reason", "of", "call", "values", "ours", "theirs"), DIFFERENT, ids=[d[0] for d in DIFFERENT]
+)  # fmt: skip
+def test_difference(
+    what: str, reason: str, of: Any, call: Any, values: Any, ours: Any, theirs: Any
+) -> None:
+    np.testing.assert_array_equal(of(numgrad, call, values), ours, err_msg=reason)
+    np.testing.assert_array_equal(of(torch, call, values), theirs, err_msg="PyTorch has changed")
+
+
+def test_arithmetic_on_bool() -> None:
+    """``1 - mask`` worked when masks were uint8: it gives int64. PyTorch raises."""
+    for call in (lambda m: 1 - m, lambda m: m - m, lambda m: -m):
+        mask = np.array([True, False])
+        assert str(call(tensor(numgrad, mask)).dtype) == "int64"
+        with pytest.raises(RuntimeError):
+            call(tensor(torch, mask))
+
+
+def test_optimisers_skip_frozen_parameters() -> None:
+    """PyTorch decays a frozen parameter whose gradient is zeros; numgrad leaves it alone."""
+    moved = []
+    for t in (numgrad, torch):
+        p = tensor(t, np.ones(2), True)
+        optimiser = t.optim.SGD([p], lr=0.1, momentum=0.9, weight_decay=0.5)
+        p.sum().backward()
+        p.grad.zero_()
+        p.requires_grad_(False)
+        optimiser.step()
+        moved.append(array_of(p).tolist())
+    assert moved == [[1.0, 1.0], [0.95, 0.95]]
+
+
+def test_both_warn_of_a_target_that_broadcasts() -> None:
+    """mse_loss of (3, 1) against (3,): the same number 1.3333, and a warning from both."""
+    values = []
+    for t in (numgrad, torch):
+        x, y = tensor(t, np.array([[1.0], [2.0], [3.0]])), tensor(t, np.array([1.0, 2.0, 3.0]))
+        with pytest.warns(UserWarning, match="target size .* different to the input size"):
+            values.append(t.nn.functional.mse_loss(x, y).item())
+    assert values[0] == pytest.approx(values[1]) == pytest.approx(4 / 3)
+
+
+def test_volatile_is_honoured() -> None:
+    """PyTorch ignores volatile (it warns once and keeps the graph)."""
+    w = tensor(numgrad, np.ones(2), True)
+    x = numgrad.Variable(numgrad.ones(2).double(), volatile=True)
+    assert (x * w).volatile and not (x * w).requires_grad
+    theirs = tensor(torch, np.ones(2), True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        constant = torch.autograd.Variable(torch.ones(2).double(), volatile=True)
+    assert (constant * theirs).requires_grad

@@ -1,0 +1,138 @@
+"""In-place methods: every one that Tensor has, on a copy, so that gradients flow through the write."""
+
+from typing import Any
+
+import pytest
+
+import numgrad
+from numgrad.graph.op import OPS
+from tests_compare.checks import FLOATS, Case, check
+
+NOT_ARITHMETIC = {
+    "requires_grad_": "a flag: no values",
+    "detach_": "history alone: no values; test_graph.py",
+    **{
+        name: "random: test_random.py"
+        for name in ("uniform_", "normal_", "bernoulli_", "random_", "exponential_")
+    },
+}
+
+UNARY = (
+    *("neg_", "abs_", "sign_", "reciprocal_", "square_", "exp_", "expm1_", "log_", "log1p_"),
+    *("sqrt_", "rsqrt_", "tanh_", "sigmoid_", "erf_", "relu_", "floor_", "ceil_", "trunc_"),
+    *("round_", "zero_"),
+)
+BINARY = ("add_", "sub_", "mul_", "div_", "floor_divide_", "remainder_", "pow_", "copy_")
+
+ONE = [[(3, 4)], [()], [(0,)]]
+TWO = [[(3, 4), (3, 4)], [(3, 4), (4,)], [(3, 4), ()], [(2, 3, 4), (3, 1)]]
+THREE = [[(3, 4), (4,), (3, 1)], [(3, 4), (), (3, 4)]]
+
+# PyTorch: floor_divide has no derivative, nor has the derivative of remainder.
+ORDERS = {"floor_divide_": 0, "remainder_": 1, "squeeze_": 0, "unsqueeze_": 0}
+
+
+def domain(method: str) -> Any:
+    op = OPS.get(method[:-1])
+    return op.domain if op is not None else (-3.0, 3.0)
+
+
+def case(method: str, *args: Any, shapes: Any = TWO, **named: Any) -> Case:
+    """``x.clone().method_(*tensors, *args, **named)``."""
+    label = method + "".join(f" {a}" for a in args) + "".join(f" {k}={v}" for k, v in named.items())
+    return Case(
+        method,
+        lambda t, x, *ys: getattr(x.clone(), method)(*ys, *args, **named),
+        shapes,
+        ops=[],
+        gradients=ORDERS.get(method, 2),
+        domain=domain(method),
+        label=label,
+    )
+
+
+CASES = [
+    *[case(method, shapes=ONE) for method in UNARY],
+    *[case(method) for method in BINARY],
+    *[case(method, 2.5, shapes=ONE) for method in BINARY if method != "copy_"],
+    case("fill_", 0.25, shapes=ONE),
+    case("add_", alpha=0.3),
+    case("sub_", alpha=0.3),
+    case("lerp_", 0.3),
+    case("lerp_", shapes=THREE),
+    case("addcmul_", shapes=THREE),
+    case("addcmul_", value=0.3, shapes=THREE),
+    case("clamp_", -1, 1, shapes=ONE),
+    case("clamp_", min=-1, shapes=ONE),
+    case("clip_", -1, 1, shapes=ONE),
+    case("clamp_min_", 0.0, shapes=ONE),
+    case("clamp_max_", 0.0, shapes=ONE),
+    # Of constants: numgrad refuses to change the shape of a computed value (use squeeze(…)).
+    case("squeeze_", shapes=[[(3, 1, 4)], [(1,)]]),
+    case("squeeze_", 1, shapes=[[(3, 1, 4)]]),
+    case("unsqueeze_", 1, shapes=[[(3, 4)]]),
+    Case(
+        "addcdiv_",
+        lambda t, x, y, z: x.clone().addcdiv_(y, z, value=0.3),
+        THREE,
+        ops=["add_quotient"],
+        domain=(0.5, 3.0),
+    ),
+    Case(
+        "masked_fill_",
+        lambda t, x: x.clone().masked_fill_(x > 0, 0.25),
+        ONE,
+        ops=["where"],
+    ),
+    Case("+=", lambda t, x, y: _augmented("__iadd__", x, y), TWO, ops=["add"]),
+    Case("-=", lambda t, x, y: _augmented("__isub__", x, y), TWO, ops=["sub"]),
+    Case("*=", lambda t, x, y: _augmented("__imul__", x, y), TWO, ops=["mul"]),
+    Case("/=", lambda t, x, y: _augmented("__itruediv__", x, y), TWO, ops=["div"], domain=(0.5, 3)),
+    # Writes through views, and several in a row.
+    Case("mul_ of a row", lambda t, x, y: _of_row(x, y), [[(3, 4), (4,)]], ops=["mul"]),
+    Case("add_ of x.t()", lambda t, x, y: _of_transpose(x, y), [[(3, 4), (4, 3)]], ops=["add"]),
+    Case("copy_ of a column", lambda t, x, y: _of_column(x, y), [[(3, 4), (3,)]], ops=["assign"]),
+    Case("mul_ twice", lambda t, x: x.clone().mul_(2).add_(1).mul_(3), ONE, ops=["mul", "add"]),
+    Case("x.add_(x[0])", lambda t, x: _overlap(x), [[(3, 4)]], ops=["add"]),
+]
+
+
+def _augmented(method: str, x: Any, y: Any) -> Any:
+    return getattr(x.clone(), method)(y)
+
+
+def _of_row(x: Any, y: Any) -> Any:
+    z = x * 2
+    z[1].mul_(y)
+    return z
+
+
+def _of_transpose(x: Any, y: Any) -> Any:
+    z = x * 2
+    z.t().add_(y)
+    return z * z
+
+
+def _of_column(x: Any, y: Any) -> Any:
+    z = x * 2
+    z[:, 1].copy_(y)
+    z[:, 1:3].mul_(3)
+    return z
+
+
+def _overlap(x: Any) -> Any:
+    z = x * 2
+    z.add_(z[0].clone())
+    return z
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_in_place(case: Case, dtype: str) -> None:
+    check(case, "in place", dtype)
+
+
+def test_every_in_place_method_is_compared() -> None:
+    methods = {name for name in dir(numgrad.Tensor) if name.endswith("_") and name[0] != "_"}
+    compared = {case.name for case in CASES}
+    assert methods - compared - set(NOT_ARITHMETIC) == set()
