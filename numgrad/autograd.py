@@ -212,9 +212,8 @@ def explain(x: Any) -> str:
             return "requires grad: a leaf with requires_grad=True"
         lines = [f"requires grad: made by {node.op.name} from inputs that require grad"]
         for i, edge in enumerate(node.edges):
-            lines.append(
-                f"  input {i}: {'needs no gradient' if edge is None else f'gradient flows to {edge[0]!r}'}"
-            )
+            where = "needs no gradient" if edge is None else f"gradient flows to {edge[0]!r}"
+            lines.append(f"  input {i}: {where}")
         return "\n".join(lines)
     lines = []
     if x.dtype.kind != "f":

@@ -113,8 +113,8 @@ class _FunctionOp:
         ]
 
     def _gradient(self, i: int, r: Any, shape: tuple[int, ...]) -> Any:
-        """A gradient that ``backward`` returned, as the engine takes it: plain, of a shape that sums
-        to that of the input."""
+        """A gradient that ``backward`` returned, as the engine takes it: plain, and of a shape that
+        sums to that of the input."""
         if r is None:
             return None
         r = alias(r, False, r.group) if r.volatile else with_class(r, False)
@@ -151,9 +151,9 @@ class Function:
 
         y = Cube.apply(x)
 
-    ``forward`` gets plain Tensors and is not recorded. ``backward`` returns a gradient (or None) for
-    each argument of ``forward``, and is recorded itself under ``create_graph``. With a volatile input
-    nothing is kept.
+    ``forward`` gets plain Tensors and is not recorded. ``backward`` returns a gradient (or None)
+    for each argument of ``forward``, and is recorded itself under ``create_graph``. With a volatile
+    input nothing is kept.
     """
 
     @staticmethod

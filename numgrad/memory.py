@@ -1,4 +1,4 @@
-"""The public face of the ledger: what memory numgrad holds, by category, and what a region needed."""
+"""The public face of the ledger: what memory numgrad holds and what a region needed."""
 
 import gc
 from typing import Any
@@ -46,7 +46,7 @@ def graphs() -> int:
     """How many graphs somebody keeps: nodes alive that no other node leads to.
 
     A number that grows from step to step tells that something holds results with their history, as
-    ``total += loss`` does; keep ``float(loss)`` instead. Looks at every object of the process: slow.
+    ``total += loss`` does; keep ``float(loss)`` instead. Slow: looks at every object.
     """
     nodes = [obj for obj in gc.get_objects() if type(obj) is node.Node]
     inner = {id(edge[0]) for n in nodes for edge in n.edges if edge is not None}

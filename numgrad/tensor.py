@@ -93,7 +93,7 @@ class Tensor(Methods, Value):
     )
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
-        """Set ``requires_grad`` of a leaf; returns the tensor. True of a non-leaf changes nothing."""
+        """Set ``requires_grad`` of a leaf; of a non-leaf True changes nothing. Returns itself."""
         if requires_grad is not True or self.is_leaf:
             self.requires_grad = requires_grad
         return self
@@ -204,7 +204,7 @@ class Tensor(Methods, Value):
 
     @property
     def data(self) -> Any:
-        """The same memory as a plain Tensor without flags; writing to it is not seen by the graph."""
+        """The same memory as a plain Tensor without flags; the graph does not see writes to it."""
         return alias(self, False)
 
     @data.setter
@@ -378,9 +378,10 @@ class Tensor(Methods, Value):
         return bool(self.item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.numel() == 1 else format(str(self), spec)
+        one = not self.shape or (spec and self.numel() == 1)
+        return format(self.item(), spec) if one else format(str(self), spec)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self) -> str:
         return show(self)
 
     def __hash__(self) -> int:
@@ -411,7 +412,8 @@ class Tensor(Methods, Value):
         with category(self.storage.category):
             array, storage = allocate(self.shape, self.dtype)
         copy_into(array, self.array)
-        out = memo[id(self)] = object.__new__(type(self))
+        out: Any = object.__new__(type(self))
+        memo[id(self)] = out
         out._init(array, storage)
         out._requires_grad, out._volatile = self._requires_grad, self._volatile
         out.grad_value = copy.deepcopy(self.grad_value, memo)
@@ -470,7 +472,7 @@ above.Tensor = Tensor
 
 
 def realize(*tensors: Tensor) -> None:
-    """Wait until the tensors' values exist. Operations run at once, so there is nothing to wait for."""
+    """Wait until the tensors' values exist. Operations run at once: there is none to wait for."""
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
             raise TypeError(

@@ -13,7 +13,7 @@ dtypes.BY_NAME.update({name: dtype for dtype, name in TYPE_NAMES.items()})
 
 
 class _TypedTensor(type):
-    """``FloatTensor(2, 3)`` makes a tensor of its dtype; ``isinstance(x, FloatTensor)`` asks for it."""
+    """``FloatTensor(2, 3)`` makes a tensor of its dtype; ``isinstance(x, FloatTensor)`` asks."""
 
     dtype: np.dtype[Any]
 

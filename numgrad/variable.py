@@ -66,7 +66,8 @@ class Variable(Tensor, metaclass=_VariableType):
         """Everything is done in ``__new__``; subclasses may pass on extra arguments."""
 
     def _volatile_or_gradient(self) -> bool:
-        return Value.volatile.fget(self) or "_is_gradient" in self.__dict__  # type: ignore[attr-defined,no-any-return]
+        self.refresh()
+        return self._volatile or "_is_gradient" in self.__dict__
 
     def _set_volatile(self, value: bool) -> None:
         super()._set_volatile(value)
@@ -75,12 +76,12 @@ class Variable(Tensor, metaclass=_VariableType):
     volatile: Any = property(
         _volatile_or_gradient,
         _set_volatile,
-        doc="Whether nothing that uses this value is recorded. True of a gradient, and without effect.",
+        doc="Whether nothing that uses the value is recorded. True of gradients, without effect.",
     )
 
 
 class Parameter(Tensor):
-    """A tensor that a Module registers and optimizers train: ``Parameter(data, requires_grad=True)``.
+    """A tensor that a Module registers and optimizers train: ``Parameter(data, requires_grad)``.
 
     Shares memory with ``data`` and counts in the ledger as ``parameter``.
 
@@ -107,7 +108,7 @@ class Parameter(Tensor):
     def __init__(self, *args: Any, **named: Any) -> None:
         """Everything is done in ``__new__``; subclasses may pass on extra arguments."""
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self) -> str:
         return f"Parameter containing:\n{show(self)}"
 
 

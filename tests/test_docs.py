@@ -172,7 +172,7 @@ def test_error(title, tmp_path):
         else:
             message, after = run_shell(bad[1], tmp_path), run_shell(good[1], tmp_path)
     assert message is not None, "the example raises nothing"
-    assert fits(text[1], message), message
+    assert fits(text[1], message), f"{message} (tools/errors_page.py puts it into the page)"
     assert after is None, "the way out fails"
 
 

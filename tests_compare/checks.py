@@ -1,4 +1,4 @@
-"""What every comparison with PyTorch needs: one call run in both libraries, and the tally of errors.
+"""What every comparison with PyTorch needs: one call in both libraries, and the tally of errors.
 
 A *case* is a function of a library ``t`` (numgrad or torch) and of tensors: the same call in both.
 Its results are compared in value, shape, dtype and ``requires_grad``; its gradients in both orders,

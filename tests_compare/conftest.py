@@ -27,8 +27,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         rows = [r for (_, w, d), r in checks.tally.items() if (w, d) == (what, dtype)]
         if rows:
             worst = max(rows, key=lambda r: r.worst)
+            total = sum(r.count for r in rows)
             write(
-                f"{'all':<16}{what:<17}{dtype:<9}{sum(r.count for r in rows):>7}  {worst.worst:>8.1e}"
+                f"{'all':<16}{what:<17}{dtype:<9}{total:>7}  {worst.worst:>8.1e}"
                 f"  {worst.name} (limit {limit:.0e})"
             )
     write(f"{sum(row.count for row in checks.tally.values())} comparisons")

@@ -29,13 +29,16 @@ OPS_ELSEWHERE: dict[str, Any] = {"dropout_at": test_random.test_dropout}
 
 FUNCTIONS_ELSEWHERE: dict[str, Any] = {
     **dict.fromkeys(
-        "tensor as_tensor from_numpy zeros ones full zeros_like ones_like full_like arange linspace "
-        "eye".split(),
+        [
+            *("tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "zeros_like"),
+            *("ones_like", "full_like", "arange", "linspace", "eye"),
+        ],
         test_creation.test_creation,
     ),
     **dict.fromkeys(["empty", "empty_like"], test_creation.test_empty_has_shape_and_dtype),
     **dict.fromkeys(
-        ["rand", "randn", "rand_like", "randn_like", "bernoulli"], test_random.test_uniform_and_normal
+        ["rand", "randn", "rand_like", "randn_like", "bernoulli"],
+        test_random.test_uniform_and_normal,
     ),
     "normal": test_random.test_normal_of_tensors,
     "randint": test_random.test_integers,

@@ -21,8 +21,13 @@ BINARY = [
 TERNARY = [[(3, 4), (3, 4), (3, 4)], [(2, 1, 4), (3, 1), ()], [(0,), (1,), (0,)]]
 
 INF, NAN = math.inf, math.nan
-EDGES = np.array([-INF, -90.0, -6.0, -1.0, -0.5, -0.0, 0.0, 1e-20, 0.5, 1.0, 1.5, 6.0, 90.0, INF, NAN])
-TIES = np.array([-1.0, 0.0, 0.0, 1.0, 1.0, 2.0, NAN]), np.array([-1.0, 0.0, 1.0, 0.0, 1.0, NAN, 2.0])
+EDGES = np.array(
+    [-INF, -90.0, -6.0, -1.0, -0.5, -0.0, 0.0, 1e-20, 0.5, 1.0, 1.5, 6.0, 90.0, INF, NAN]
+)
+TIES = (
+    np.array([-1.0, 0.0, 0.0, 1.0, 1.0, 2.0, NAN]),
+    np.array([-1.0, 0.0, 1.0, 0.0, 1.0, NAN, 2.0]),
+)
 
 
 def unary(name: str, edges: Any = EDGES, call: Any = None, **described: Any) -> list[Case]:
@@ -81,7 +86,10 @@ def with_number(name: str, *numbers: Any, **described: Any) -> list[Case]:
 
 
 NO_GRADIENT = {"gradients": 0}
-GRID = np.arange(-9.0, 10.0).repeat(19), np.tile(np.where(np.arange(-9, 10) == 0, 0.5, np.arange(-9.0, 10)), 19)
+GRID = (
+    np.arange(-9.0, 10.0).repeat(19),
+    np.tile(np.where(np.arange(-9, 10) == 0, 0.5, np.arange(-9.0, 10)), 19),
+)
 BASES = np.array([0.0, 0.0, 2.0, 1.0, 3.0, 0.5]), np.array([1.0, 2.0, 0.0, 5.0, -1.0, INF])
 
 CASES = [
@@ -105,7 +113,14 @@ CASES = [
     Case("pow", lambda t, x: x**2, [[(3, 4)]], [[EDGES]], ["square"], label="x ** 2", gradients=1),
     Case("div", lambda t, x: 1.5 / x, [[(3, 4)]], domain=(0.5, 3.0), label="1.5 / x"),
     Case("sub", lambda t, x: 1.5 - x, [[(3, 4)]], label="1.5 - x"),
-    Case("remainder", lambda t, x: 7.5 % x, [[(3, 4)]], domain=(1.0, 9.0), label="7.5 % x", **NO_GRADIENT),
+    Case(
+        "remainder",
+        lambda t, x: 7.5 % x,
+        [[(3, 4)]],
+        domain=(1.0, 9.0),
+        label="7.5 % x",
+        **NO_GRADIENT,
+    ),
     *[
         case
         for name in (
@@ -171,12 +186,20 @@ CASES = [
     Case("lerp", lambda t, x, y: t.lerp(x, y, 0.3), BINARY, label="lerp by 0.3"),
     Case("guard", lambda t, x: t.exp(x), [[(3, 4)]], label="guard, in the second pass of exp"),
     *[
-        Case(name, lambda t, x, y, name=name: function(t, name)(x, y), BINARY, [TIES], **NO_GRADIENT)
+        Case(
+            name, lambda t, x, y, name=name: function(t, name)(x, y), BINARY, [TIES], **NO_GRADIENT
+        )
         for name in ("eq", "ne", "lt", "le", "gt", "ge")
     ],
     *[
-        Case(name, lambda t, x, name=name: function(t, name)(x, 0), [[(3, 4)]], [[EDGES]],
-             **NO_GRADIENT, label=f"{name} of x and 0")
+        Case(
+            name,
+            lambda t, x, name=name: function(t, name)(x, 0),
+            [[(3, 4)]],
+            [[EDGES]],
+            **NO_GRADIENT,
+            label=f"{name} of x and 0",
+        )
         for name in ("eq", "ne", "lt", "le", "gt", "ge")
     ],
     *[
@@ -184,8 +207,10 @@ CASES = [
         for name in ("logical_and", "logical_or", "logical_xor")
     ],
     *[
-        Case(name, lambda t, x, name=name: function(t, name)(x), [[(3, 4)]], [[EDGES]], **NO_GRADIENT)
-        for name in ("logical_not", "isnan", "isfinite")
+        Case(
+            name, lambda t, x, name=name: function(t, name)(x), [[(3, 4)]], [[EDGES]], **NO_GRADIENT
+        )
+        for name in ("logical_not", "isnan", "isinf", "isfinite")
     ],
     *[
         Case(
@@ -199,7 +224,7 @@ CASES = [
         )
         for mode, ops in (("floor", ["floor_divide"]), ("trunc", ["trunc"]))
     ],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

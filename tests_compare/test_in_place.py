@@ -1,20 +1,19 @@
-"""In-place methods: every one that Tensor has, on a copy, so that gradients flow through the write."""
+"""In-place methods: every one that Tensor has, on a copy, so that gradients flow through it."""
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import numgrad
 from numgrad.graph.op import OPS
-from tests_compare.checks import FLOATS, Case, check
+from tests_compare.checks import FLOATS, Case, agree, check, tensor
 
 NOT_ARITHMETIC = {
     "requires_grad_": "a flag: no values",
     "detach_": "history alone: no values; test_graph.py",
-    **{
-        name: "random: test_random.py"
-        for name in ("uniform_", "normal_", "bernoulli_", "random_", "exponential_")
-    },
+    **dict.fromkeys(("uniform_", "normal_", "bernoulli_", "random_"), "random: test_random.py"),
 }
 
 UNARY = (
@@ -136,3 +135,26 @@ def test_every_in_place_method_is_compared() -> None:
     methods = {name for name in dir(numgrad.Tensor) if name.endswith("_") and name[0] != "_"}
     compared = {case.name for case in CASES}
     assert methods - compared - set(NOT_ARITHMETIC) == set()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_out(dtype: str) -> None:
+    """``out=``: the result in a given tensor, also one of a wider dtype."""
+    rng = np.random.default_rng(5)
+    x, y = (rng.uniform(0.5, 3, (3, 4)).astype(dtype) for _ in range(2))
+    calls: list[tuple[str, Any]] = [
+        *((n, lambda t, a, b, out, n=n: getattr(t, n)(a, b, out=out)) for n in OUT_OF_TWO),
+        *((n, lambda t, a, b, out, n=n: getattr(t, n)(a, out=out)) for n in OUT_OF_ONE),
+        ("clamp", lambda t, a, b, out: t.clamp(a, 1.0, 2.0, out=out)),
+    ]
+    for name, call in calls:
+        for wide in (dtype, "float64"):
+            outs = [t.zeros(3, 4, dtype=getattr(t, wide)) for t in (numgrad, torch)]
+            for t, out in zip((numgrad, torch), outs, strict=True):
+                assert call(t, tensor(t, x), tensor(t, y), out) is out
+            if wide == dtype:  # PyTorch computes in the wider dtype where it may
+                agree("in place", "forward", f"{name}(out=)", *outs)
+
+
+OUT_OF_TWO = ("add", "sub", "mul", "div", "pow", "maximum", "minimum")
+OUT_OF_ONE = ("exp", "log", "sqrt", "tanh", "sigmoid", "erf", "abs", "neg", "floor")

@@ -67,7 +67,9 @@ def test_uniform_and_normal(dtype: str) -> None:
 
 def test_normal_of_tensors() -> None:
     same_law("normal of numbers", lambda t: t.normal(1.0, 2.0, (N,)), scipy.stats.norm(1, 2).cdf)
-    same_law("normal of means", lambda t: t.normal(t.full((N,), 3.0), 0.5), scipy.stats.norm(3, 0.5).cdf)
+    same_law(
+        "normal of means", lambda t: t.normal(t.full((N,), 3.0), 0.5), scipy.stats.norm(3, 0.5).cdf
+    )
     same_law("normal of both", lambda t: t.normal(t.full((N,), 3.0), t.full((N,), 2.0)))
 
 
@@ -166,7 +168,9 @@ def test_normal_distribution(dtype: str) -> None:
     compare("distribution", "Normal.entropy", entropy, operands[:2])
 
     def sampled(t: Any) -> Any:
-        return t.distributions.Normal(tensor(t, operands[0]), tensor(t, operands[1])).sample((5000,))
+        return t.distributions.Normal(tensor(t, operands[0]), tensor(t, operands[1])).sample(
+            (5000,)
+        )
 
     same_law("Normal.sample", sampled)
 

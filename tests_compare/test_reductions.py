@@ -36,7 +36,11 @@ def reduced(name: str, op: str, several: bool = True, **described: Any) -> list[
 
     dims = [0, -1, *(SEVERAL if several else ())]
     return [
-        *([Case(name, whole, [*SHAPES, [()]], ops=[op], **described)] if name not in NO_WHOLE else []),
+        *(
+            [Case(name, whole, [*SHAPES, [()]], ops=[op], **described)]
+            if name not in NO_WHOLE
+            else []
+        ),
         *[along(dim, keepdim) for dim in dims for keepdim in (False, True)],
         Case(
             name,
@@ -127,34 +131,111 @@ CASES = [
             (("fro",), {}),
         )
     ],
-    *[large(name, f"{name}_over", dim) for name in ("sum", "mean", "amax") for dim in (0, 1, (0, 1))],
+    *[
+        large(name, f"{name}_over", dim)
+        for name in ("sum", "mean", "amax")
+        for dim in (0, 1, (0, 1))
+    ],
     large("logsumexp", "logsumexp_over", 1),
     large("max", "max_along", 0),
     # Values where formulas are fragile. Where PyTorch gives nan: test_differences.py.
-    Case("prod", lambda t, x: t.prod(x), (), [[np.array(v)] for v in
-         ([0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [2.0, 0.0, 4.0], [0.0])], ops=["prod_over"], gradients=1,
-         label="prod with zeros"),
-    Case("amax", lambda t, x: t.amax(x), (), [[np.array([2.0, 2.0, 1.0])], [np.array([3.0, INF, INF])]],
-         ops=["amax_over"], gradients=1, label="amax with ties"),
-    Case("amin", lambda t, x: t.amin(x), (), [[np.array([1.0, 2.0, 1.0])], [np.array([-INF, 0.0])]],
-         ops=["amin_over"], gradients=1, label="amin with ties"),
-    Case("max", lambda t, x: t.max(x, 0), (), [[np.array([1.0, 2.0, 2.0])], [np.array([1.0, NAN, NAN])]],
-         ops=["max_along"], gradients=1, label="max over 0 with ties"),
-    Case("min", lambda t, x: t.min(x, 0), (), [[np.array([1.0, 0.0, 0.0])], [np.array([1.0, NAN, NAN])]],
-         ops=["min_along"], gradients=1, label="min over 0 with ties"),
-    Case("std", lambda t, x: t.std(x), (), [[np.ones(4)]], ops=["var_over"], gradients=1,
-         label="std of a constant"),
-    Case("norm", lambda t, x: t.norm(x), (), [[np.zeros(3)]], ops=[], gradients=1, label="norm of 0"),
-    Case("logsumexp", lambda t, x: t.logsumexp(x, 0), (), [[np.array([-INF, 2.0])], [np.array([INF, 2.0])],
-         [np.array([700.0, 710.0])]], ops=["logsumexp_over"], gradients=0, label="logsumexp at edges"),
-    Case("sum", lambda t, x: t.sum(x, 1), [[(3, 0)], [(0, 3)]], ops=["sum_over"], label="sum of nothing"),
-    Case("mean", lambda t, x: t.mean(x, 1), [[(3, 0)], [(0, 3)]], ops=["mean_over"],
-         label="mean of nothing"),
-    Case("prod", lambda t, x: t.prod(x, 1), [[(3, 0)], [(0, 3)]], ops=["prod_over"], gradients=1,
-         label="prod of nothing"),
-    Case("sum", lambda t, x: x.sum(dtype=t.float64), [[(3, 4)]], ops=["sum_over"], gradients=1,
-         label="sum(dtype=float64)"),
-]  # fmt: skip
+    Case(
+        "prod",
+        lambda t, x: t.prod(x),
+        (),
+        [[np.array(v)] for v in ([0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [2.0, 0.0, 4.0], [0.0])],
+        ops=["prod_over"],
+        gradients=1,
+        label="prod with zeros",
+    ),
+    Case(
+        "amax",
+        lambda t, x: t.amax(x),
+        (),
+        [[np.array([2.0, 2.0, 1.0])], [np.array([3.0, INF, INF])]],
+        ops=["amax_over"],
+        gradients=1,
+        label="amax with ties",
+    ),
+    Case(
+        "amin",
+        lambda t, x: t.amin(x),
+        (),
+        [[np.array([1.0, 2.0, 1.0])], [np.array([-INF, 0.0])]],
+        ops=["amin_over"],
+        gradients=1,
+        label="amin with ties",
+    ),
+    Case(
+        "max",
+        lambda t, x: t.max(x, 0),
+        (),
+        [[np.array([1.0, 2.0, 2.0])], [np.array([1.0, NAN, NAN])]],
+        ops=["max_along"],
+        gradients=1,
+        label="max over 0 with ties",
+    ),
+    Case(
+        "min",
+        lambda t, x: t.min(x, 0),
+        (),
+        [[np.array([1.0, 0.0, 0.0])], [np.array([1.0, NAN, NAN])]],
+        ops=["min_along"],
+        gradients=1,
+        label="min over 0 with ties",
+    ),
+    Case(
+        "std",
+        lambda t, x: t.std(x),
+        (),
+        [[np.ones(4)]],
+        ops=["var_over"],
+        gradients=1,
+        label="std of a constant",
+    ),
+    Case(
+        "norm", lambda t, x: t.norm(x), (), [[np.zeros(3)]], ops=[], gradients=1, label="norm of 0"
+    ),
+    Case(
+        "logsumexp",
+        lambda t, x: t.logsumexp(x, 0),
+        (),
+        [[np.array([-INF, 2.0])], [np.array([INF, 2.0])], [np.array([700.0, 710.0])]],
+        ops=["logsumexp_over"],
+        gradients=0,
+        label="logsumexp at edges",
+    ),
+    Case(
+        "sum",
+        lambda t, x: t.sum(x, 1),
+        [[(3, 0)], [(0, 3)]],
+        ops=["sum_over"],
+        label="sum of nothing",
+    ),
+    Case(
+        "mean",
+        lambda t, x: t.mean(x, 1),
+        [[(3, 0)], [(0, 3)]],
+        ops=["mean_over"],
+        label="mean of nothing",
+    ),
+    Case(
+        "prod",
+        lambda t, x: t.prod(x, 1),
+        [[(3, 0)], [(0, 3)]],
+        ops=["prod_over"],
+        gradients=1,
+        label="prod of nothing",
+    ),
+    Case(
+        "sum",
+        lambda t, x: x.sum(dtype=t.float64),
+        [[(3, 4)]],
+        ops=["sum_over"],
+        gradients=1,
+        label="sum(dtype=float64)",
+    ),
+]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options: Any = parser().parse_args(words)
         options.typed = command(words)
+        _check_environment()
         return int(options.run(options))
     except SystemExit as stop:  # --help and --version
         return int(stop.code or 0)
@@ -62,6 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("numgrad: interrupted", file=sys.stderr)
         return 130
+
+
+def _check_environment() -> None:
+    """Say at once that ``NUMGRAD_NUM_THREADS`` makes no sense."""
+    from ..kernels.launch import get_num_threads
+
+    try:
+        get_num_threads()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _line(error: Exception) -> str:

@@ -3,7 +3,8 @@
 ``Tensor``, ``Variable``
 : the classes of results.
 
-``add(x, y)``, ``sum_to(x, shape)``, ``cast(x, dtype)``, ``reshape(x, shape)``, ``copy(x)``, ``zeros(spec)``, ``guard(g, dx)``
+``add(x, y)``, ``sum_to(x, shape)``, ``cast(x, dtype)``, ``reshape(x, shape)``, ``copy(x)``,
+``zeros(spec)``, ``guard(g, dx)``, ``variable_gradient(value)``
 : what the backward pass itself computes, on Tensors.
 
 ``view_scatter``

@@ -26,7 +26,7 @@ from .storage import (
     category,
     local,
 )
-from .value import Constant, Value, alias, make
+from .value import Constant, Value, alias, make, with_class
 
 __all__ = ["Constant", "above", "apply", "apply_in_place", "check_writable", "make"]
 
@@ -206,9 +206,14 @@ def disjoint(x: np.ndarray, target: np.ndarray) -> np.ndarray:
         and x.strides == target.strides
         and x.__array_interface__["data"] == target.__array_interface__["data"]
     )
-    if same or not np.shares_memory(x, target, max_work=10_000):
+    if same:
         return x
-    return _copied(x, WORKSPACE)[0]
+    work: Any = 10_000
+    try:
+        overlap = np.shares_memory(x, target, max_work=work)
+    except np.exceptions.TooHardError:
+        overlap = True
+    return _copied(x, WORKSPACE)[0] if overlap else x
 
 
 def keeps_flags(x: Value) -> bool:
@@ -222,13 +227,18 @@ def keeps_flags(x: Value) -> bool:
 
 def beside(x: Value, operands: Sequence[Any]) -> Sequence[Any]:
     """The operands of an in-place operation on ``x``: a volatile one counts as a constant if ``x``
-    keeps its flags."""
+    keeps its flags, and a Variable of shape ``(1,)`` as a scalar if ``x`` is one."""
     if not keeps_flags(x):
         return operands
-    return [
-        alias(y, y.contagious, y.group) if isinstance(y, Value) and y.volatile else y
-        for y in operands
-    ]
+    settled = []
+    for y in operands:
+        if isinstance(y, Value):
+            if y.volatile:
+                y = alias(y, y.contagious, y.group)
+            if y.contagious and x.shape == () and y.shape == (1,):
+                y = above.reshape(with_class(y, False), ())
+        settled.append(y)
+    return settled
 
 
 def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -270,12 +280,15 @@ def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
 
 
 def _keep(op: Op, inputs: Sequence[Any], edges: Sequence[Edge | None], target: np.ndarray) -> Kept:
-    """Copies of the operands that the derivative asks for and the operation is about to overwrite."""
+    """Copies of the operands that the derivative asks for and the operation will overwrite."""
     names = op.save_set(tuple(edge is not None for edge in edges))
     return {
         i: _copied(y.array, ACTIVATION)
         for i, y in enumerate(inputs)
-        if y is not None and op.operands[i] in names and np.may_share_memory(y.array, target)
+        # Arrays without elements share no memory, but the version counter is x's all the same.
+        if y is not None
+        and op.operands[i] in names
+        and (y is inputs[0] or np.may_share_memory(y.array, target))
     }
 
 

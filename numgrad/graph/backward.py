@@ -133,11 +133,19 @@ class Pass:
         return id(target) in self.needed or bool(target.hooks)
 
     def find_needed(self, roots: Sequence[Edge]) -> None:
-        """Fill ``needed``: a walk over the whole graph, for where it may spare work."""
+        """Fill ``needed``: a walk over the whole graph, for where it may spare work.
+
+        A node that is skipped because its leaves have died raises what it would have raised, and
+        frees what it would have freed.
+        """
         self.needed = needed = set()
         for node in _reachable(roots):
             if any(edge is not None and self.wanted(edge) for edge in node.edges):
                 needed.add(id(node))
+            elif self.capture is None:
+                node.live_saved()
+                if not self.retain_graph:
+                    node.release()
 
     def _deliver(
         self,
@@ -148,9 +156,9 @@ class Pass:
     ) -> None:
         """Send the gradients of a node's operands on, each as owned or borrowed.
 
-        Borrowed is what shares memory with an incoming gradient, a saved value or another result, and
-        whatever a user's Function returned. Only an owned gradient that a single operand gets as it
-        came stays owned.
+        Borrowed is what shares memory with an incoming gradient, a saved value or another result,
+        and whatever a user's Function returned. Only an owned gradient that a single operand gets
+        as it came stays owned.
         """
         seen = [p.value.storage for p in arrived if p is not None]
         seen += [s.storage for s in node.saved_values()]
@@ -175,7 +183,7 @@ class Pass:
 
 
 def _hooked(hooks: dict[int, Any], value: Any, variable: bool) -> Any:
-    """The gradient after the hooks, in the order of their registration; ``retain_grad``'s come last."""
+    """The gradient after the hooks, in order of registration, those of ``retain_grad`` last."""
     given = with_class(value, variable)
     for hook in sorted(hooks.values(), key=lambda hook: isinstance(hook, Retainer)):
         result = hook(given)

@@ -101,7 +101,7 @@ class no_grad(_Mode):
 
 
 class enable_grad(_Mode):
-    """Record again inside ``no_grad``; inside ``inference_mode`` nothing is recorded all the same."""
+    """Record again inside ``no_grad``; inside ``inference_mode`` still nothing is recorded."""
 
     def _enter(self) -> None:
         state.grad = not state.inference

@@ -125,8 +125,22 @@ class Saved:
             storage.release()
 
 
+class _LeafRef(weakref.ref):  # type: ignore[type-arg]
+    """A weak reference that counts its leaf's death among ``LeafSlot.dead``.
+
+    A leaf that the collector frees together with its slot is not counted: nobody is told of it.
+    """
+
+    died = False
+
+    def note(self) -> None:
+        """Called when the leaf has died."""
+        self.died = True
+        LeafSlot.dead += 1
+
+
 class LeafSlot:
-    """Where gradients of a leaf arrive. Holds the leaf weakly; lives as long as a graph needs it."""
+    """Where gradients of a leaf arrive. Holds the leaf weakly; lives as long as a graph does."""
 
     __slots__ = ("hooks", "leaf", "variable")
     name = "AccumulateGrad"
@@ -136,26 +150,22 @@ class LeafSlot:
     Exact but for races of threads, in which a look too many, or a node too many, does no harm."""
 
     def __init__(self, leaf: Any) -> None:
-        self.leaf: Callable[[], Any] = weakref.ref(leaf, _count_dead)
+        self.leaf = _LeafRef(leaf, _LeafRef.note)
         self.hooks: dict[int, Callable[[Any], Any]] | None = None
         self.variable: bool = leaf.contagious
 
     def __del__(self) -> None:
-        if self.leaf() is None:
+        if self.leaf.died:
             type(self).dead -= 1
 
     def __repr__(self) -> str:
         return "<AccumulateGrad>"
 
 
-def _count_dead(_: Any, slot: Any = LeafSlot) -> None:
-    slot.dead += 1
-
-
 class Node:
     """One recorded operation.
 
-    ``op`` computes the gradients; ``edges`` has one edge an input, None where no gradient is wanted;
+    ``op`` computes the gradients; ``edges`` has one an input, None where no gradient is wanted;
     ``saved`` maps the names of the op's save-set to ``Saved`` values (None once freed); ``attrs``
     are the op's attributes; ``in_specs`` and ``out_specs`` are ``(shape, dtype)`` an input and an
     output; ``variable``: its results are Variables.

@@ -68,8 +68,8 @@ class Op:
     view = False
     """Whether the result shares the operand's memory."""
     owns_results = True
-    """Whether nobody keeps the gradients that ``vjp`` returns, save where they share memory with what
-    it was given."""
+    """Whether nobody keeps the gradients that ``vjp`` returns, save where they share memory with
+    what it was given."""
 
     def __init__(
         self,

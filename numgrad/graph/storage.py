@@ -169,8 +169,8 @@ class Group:
 class Storage:
     """A block of memory as the ledger sees it.
 
-    ``nbytes``; ``category`` (an index into ``CATEGORIES``); ``counted``, the category whose sum holds
-    the bytes now; ``writes``, bumped by every write through any handle; ``saved``, the number of
+    ``nbytes``; ``category`` (an index into ``CATEGORIES``); ``counted``, the category whose sum
+    holds the bytes now; ``writes``, bumped by every write through any handle; ``saved``, the number of
     saved values that hold it; ``owned``, False for memory from outside, which is not counted.
     """
 
@@ -254,8 +254,8 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[np.ndarray, 
 def adopt(array: np.ndarray) -> Storage:
     """The storage of memory that is there already.
 
-    Memory of the pool (seen through ``x.numpy()``) has one. Any other belongs to somebody else: it is
-    alive with the array and not counted.
+    Memory of the pool (seen through ``x.numpy()``) has one. Any other belongs to somebody else: it
+    is alive with the array and not counted.
     """
     base = array
     while isinstance(base.base, np.ndarray):

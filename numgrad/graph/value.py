@@ -223,11 +223,13 @@ class Retainer:
 
 def _retainer(value: Value, edge: Edge | None) -> Any:
     """The handle of the ``retain_grad`` hook of a value that has ``edge``, or None."""
-    hooks: Any = edge[0].hooks if edge is not None else None
-    for number, hook in (hooks.get(edge[1]) or {}).items() if hooks and edge else ():
+    if edge is None or not edge[0].hooks:
+        return None
+    hooks: Any = edge[0].hooks.get(edge[1], {})
+    for number, hook in hooks.items():
         if isinstance(hook, Retainer) and hook.value() is value:
             handle = object.__new__(HookHandle)
-            handle.id, handle._hooks = number, hooks[edge[1]]
+            handle.id, handle._hooks = number, hooks
             return handle
     return None
 

@@ -184,6 +184,9 @@ def as_outer_length_inner(
 
     ``copy`` makes a C-contiguous copy; it is used when the axes do not merge into three.
     """
+    if x.size == 0:  # its strides mean nothing: axes need not merge
+        kept = math.prod(n for axis, n in enumerate(x.shape) if axis not in axes)
+        return x, (kept, math.prod(x.shape[axis] for axis in axes), 1), (0, 0, 0)
     groups: list[list[Any]] = []
     for axis, (n, stride) in enumerate(zip(x.shape, x.strides, strict=True)):
         if n == 1:

@@ -25,7 +25,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.util
+import logging  # noqa: F401
 import os
 import pathlib
 import platform
@@ -43,10 +43,24 @@ _LOCK = threading.RLock()
 """Held while a kernel is compiled or loaded: Numba's compiler is not re-entrant over threads."""
 _PACKAGE = pathlib.Path(__file__).parent
 
+
+def _before_fork() -> None:
+    global _held_for_fork
+    _held_for_fork = _LOCK.acquire(timeout=60)  # rather a child that may hang than no child at all
+
+
+def _after_fork() -> None:
+    if _held_for_fork:
+        _LOCK.release()
+
+
+_held_for_fork = False
+# A child must not inherit a compiler, with its locks, that another thread is in the middle of. What is
+# registered first is called last before a fork: `logging`, imported above, takes its own lock then,
+# which a compilation may be waiting for.
 if hasattr(os, "register_at_fork"):
-    # A child must not inherit a lock, or a compiler, that another thread is in the middle of.
     os.register_at_fork(
-        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
     )
 
 

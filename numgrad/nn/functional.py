@@ -1,5 +1,6 @@
 """Functions with the signatures of ``torch.nn.functional``."""
 
+import math
 import warnings
 
 from .. import ops
@@ -98,7 +99,8 @@ def sigmoid(input: Tensor) -> Tensor:
 
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))``, as ``-softplus(-x)``."""
-    return -ops.softplus(-input)
+    # No threshold: beyond it softplus is cut to its asymptote.
+    return -ops.softplus(-input, 1.0, math.inf)
 
 
 def _dim(what: str, input: Tensor, dim: int | None, stacklevel: int) -> int:

@@ -4,6 +4,7 @@ scalar argument."""
 import numbers
 from typing import Any
 
+from ..graph.apply import beside
 from ..graph.errors import ShapeError, expected, shown
 from ..graph.value import Value
 from ..kernels import scalar as s
@@ -205,7 +206,9 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
 
 def masked_fill_(x: Any, mask: Any, value: Any) -> Any:
     """Write ``value`` where ``mask`` is True."""
-    return e.assign.in_place(x, e.where(mask, _as_fill("masked_fill_", x, value), x))
+    value = _as_fill("masked_fill_", x, value)
+    mask, value = beside(x, (mask, value))
+    return e.assign.in_place(x, e.where(mask, value, x))
 
 
 def _as_fill(op: str, x: Any, value: Any) -> Any:

@@ -17,7 +17,7 @@ from .kernel_calls import copy_into, fill
 from .movement import sizes_of
 
 
-class Size(tuple):  # type: ignore[type-arg]
+class Size(tuple[int, ...]):
     """A shape, as ``x.size()`` gives it: a tuple that prints as PyTorch's does."""
 
     def numel(self) -> int:
@@ -95,7 +95,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     theirs.
 
     Raises:
-        ValueError: ragged lists. TypeError: elements that are not numbers, or a dtype numgrad lacks.
+        ValueError: ragged lists. TypeError: elements that are no numbers, or a dtype numgrad lacks.
     """
     check_device("tensor", device)
     wanted = None if dtype is None else dtypes.as_dtype(dtype, "tensor")
@@ -108,7 +108,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 def _as_array(data: Any, wanted: Any) -> np.ndarray:
     if isinstance(data, Value):
         return data.array
-    if isinstance(data, np.ndarray) or isinstance(data, np.generic):
+    if isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
     else:
         plain = _plain(data)
@@ -156,8 +156,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     check_device("as_tensor", device)
     if isinstance(data, Value):
         return data if dtype is None else above.cast(data, dtypes.as_dtype(dtype, "as_tensor"))
-    if isinstance(data, np.ndarray) and data.flags.writeable:
-        if data.dtype in dtypes.ALL and (dtype is None or dtypes.as_dtype(dtype) == data.dtype):
+    if isinstance(data, np.ndarray) and data.flags.writeable and data.dtype in dtypes.ALL:
+        if dtype is None or dtypes.as_dtype(dtype, "as_tensor") == data.dtype:
             return from_numpy(data)
     return tensor(data, dtype=dtype)
 
@@ -275,7 +275,7 @@ def arange(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Any:
-    """``start, start + step, …`` below ``end`` (``arange(n)``: 0 to n-1). int64 if all are integers."""
+    """``start, start + step, …`` below ``end``; ``arange(n)``: 0 to n-1. Integers give int64."""
     check_device("arange", device)
     if end is None:
         start, end = 0, start

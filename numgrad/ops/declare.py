@@ -456,7 +456,7 @@ def elementwise(
         )
 
     def declare(function: Callable[..., Any]) -> Elementwise:
-        own = function.__module__.startswith("numgrad.ops.")
+        own = (function.__module__ or "").startswith("numgrad.ops.")  # None: from exec
         return Elementwise(
             function,
             rules,

@@ -409,10 +409,15 @@ def where(condition, x, y):
     return s.where(condition, x, y)
 
 
-@elementwise(dx=lambda g: g, dy=None, reference="numgrad.kernels.reference.elementwise:guard")
+@elementwise(
+    dx=lambda g, x, y: s.where((y == 0) & ~s.isfinite(x), 0, g),
+    dy=None,
+    reference="numgrad.kernels.reference.elementwise:guard",
+)
 def guard(x, y):
-    """Gradient ``x`` with 0 x non-finite counted as 0, where the incoming gradient ``y`` is 0; taken
-    for the identity when differentiated."""
+    """Gradient ``x`` with 0 x non-finite counted as 0, where the incoming gradient ``y`` is 0. Where
+    it acts its derivative is 0, so that a branch not taken leaks nothing at any order; elsewhere it
+    is the identity, also where ``y`` is 0."""
     return guarded(y, x)
 
 

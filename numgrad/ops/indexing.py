@@ -13,6 +13,8 @@ from ..graph.storage import adopt
 from ..graph.value import Value
 from ..kernels import launch
 from ..kernels.cpu import indexing as kernels
+from .declare import broadcast_shapes
+from .elementwise import where
 from .kernel_calls import contiguous_array, copy_into, fill, workspace
 from .movement import (
     axis_of,
@@ -21,7 +23,6 @@ from .movement import (
     reshape,
     slice_of,
     to_dtype,
-    unsqueeze,
     view_as,
 )
 from .primitive import primitive
@@ -71,9 +72,7 @@ def add_rows(out, v, index, *, rows):
     infer=lambda x, v, index: (x.shape, x.dtype),
     constant=("index",),
     dx=lambda g, index, v_shape: put_elements(g, _zeros(v_shape, g.dtype), index),
-    dv=lambda g, index, v_shape: reshape(
-        take_rows(reshape(g, -1, 1), reshape(index, -1)), *v_shape
-    ),
+    dv=lambda g, index, v_shape: _written_gradient(g, index, v_shape),
 )
 def put_elements(out, x, v, index):
     """x with the elements at the flat places ``index`` replaced by ``v``; the last of a repeated
@@ -88,6 +87,18 @@ def put_elements(out, x, v, index):
         _rows(kernel, (whole, v, contiguous_array(index)), numbers, 1)
     if whole is not out:
         copy_into(out, whole)
+
+
+def _written_gradient(g: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    """``g`` at the places written to; 0 for a value that a later one of the same place replaced."""
+    taken = take_rows(reshape(g, g.numel(), 1), reshape(index, index.numel()))
+    places = index.array.reshape(-1)
+    _, from_end = np.unique(places[::-1], return_index=True)
+    if from_end.size != places.size:
+        last = np.zeros((places.size, 1), np.bool_)
+        last[places.size - 1 - from_end] = True
+        taken = where(_from_array(last), taken, 0)
+    return reshape(taken, shape)
 
 
 def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> Any:
@@ -179,7 +190,14 @@ def gather(x: Any, dim: int, index: Any) -> Any:
 def index_select(x: Any, dim: int, index: Any) -> Any:
     """The slices of x along ``dim`` at the places of a 1-D ``index``."""
     axis = axis_of("index_select", dim, x.dim())
-    return getitem(x, (*[slice(None)] * axis, check_index("index_select", index, x.shape[axis])))
+    if isinstance(index, Value) and index.dim() > 1:
+        raise ShapeError(
+            expected("index_select", "one axis", "index", shown(index), "index with x[…] instead")
+        )
+    places = check_index("index_select", index, x.shape[axis] if x.dim() else 1)
+    if x.dim() == 0:
+        return x.clone()
+    return getitem(x, (*[slice(None)] * axis, reshape(places, -1)))
 
 
 def nonzero(x: Any) -> Any:
@@ -350,9 +368,8 @@ def getitem(x: Any, index: Any) -> Any:
     flat = places[0]
     for size, p in zip(sizes[1:], places[1:], strict=True):
         flat = flat * size + p
-    flat = np.ascontiguousarray(flat)
     rows = reshape(permute(y, *axes, *rest), math.prod(sizes), math.prod(y.shape[a] for a in rest))
-    taken = take_rows(rows, _from_array(flat.reshape(-1)))
+    taken = take_rows(rows, _from_array(np.ascontiguousarray(flat.reshape(-1))))
     out = reshape(taken, *flat.shape, *(y.shape[a] for a in rest))
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     if adjacent and axes[0]:
@@ -382,7 +399,7 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     basic, advanced = _split(x, index)
     if not advanced:
         target = slice_of(x, index=basic)
-        if isinstance(value, Value) and value.dim() > target.dim():
+        if isinstance(value, Value) and value.dim() > max(target.dim(), 1):
             value = view_as(value, shape=_without_lead(value.shape, target.dim()))
         copy_(target, value)
         return
@@ -412,8 +429,5 @@ def _without_lead(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 def masked_select(x: Any, mask: Any) -> Any:
     """The elements of x where ``mask`` (broadcast) is True, 1-D."""
-    shape = np.broadcast_shapes(x.shape, mask.shape)
+    shape = broadcast_shapes("masked_select", (x, mask), ("x", "mask"))
     return getitem(expand(x, *shape), expand(mask, *shape))
-
-
-_ = unsqueeze

@@ -10,8 +10,8 @@ from ..graph.apply import above
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..kernels import launch
 from ..kernels.cpu import matmul as kernels
-from .kernel_calls import copy_into, fill, workspace
-from .movement import expand, matrix_transpose, reshape, to_dtype, unsqueeze
+from .kernel_calls import copy_into, workspace
+from .movement import expand, matrix_transpose, reshape, unsqueeze
 from .primitive import primitive
 from .reduction import tensor_operand
 
@@ -158,7 +158,8 @@ def matmul(x: Any, y: Any) -> Any:
     b = unsqueeze(y, 1) if column else y
     if a.dim() > 2 and b.dim() == 2 and not row:
         # One large product instead of a batch of small ones.
-        out = reshape(product(reshape(a, -1, a.shape[-1]), b), *a.shape[:-1], b.shape[-1])
+        rows = reshape(a, math.prod(a.shape[:-1]), a.shape[-1])
+        out = reshape(product(rows, b), *a.shape[:-1], b.shape[-1])
     else:
         out = product(a, b)
     if row and column:
@@ -224,22 +225,33 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
             bias = expand(reshape(bias, -1), weight.shape[0])
         if not bias.array.flags.c_contiguous:
             bias = bias.contiguous()
-    flat = x if x.dim() == 2 else reshape(x, -1, x.shape[-1])
+    flat = x if x.dim() == 2 else reshape(x, math.prod(x.shape[:-1]), x.shape[-1])
     out = affine(flat, weight, bias)
     return out if x.dim() == 2 else reshape(out, *x.shape[:-1], weight.shape[0])
 
 
 def addmm(*args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * m + alpha * (a @ b)``; also in the old order ``(beta, m, alpha, a, b)``."""
+    """``beta * m + alpha * (a @ b)``, m broadcast; with ``beta=0`` without m, even where it is nan.
+    Also in the old order ``(beta, m, alpha, a, b)``."""
     if len(args) == 5:
         beta, m, alpha, a, b = args
     elif len(args) == 4:
         beta, m, a, b = args
-    else:
+    elif len(args) == 3:
         m, a, b = args
+    else:
+        raise TypeError(
+            f"addmm: expected addmm(m, a, b, beta=1, alpha=1), got {len(args)} arguments; pass three"
+        )
     out = mm(a, b)
+    tensor_operand("addmm", m, "m")
+    if len(m.shape) > 2 or any(
+        n not in (1, k) for n, k in zip(m.shape[::-1], out.shape[::-1], strict=False)
+    ):
+        raise ShapeError(
+            expected("addmm", f"a shape that expands to {out.shape}", "m", shown(m), "reshape it")
+        )
     out = out if alpha == 1 else out * alpha
+    if beta == 0:
+        return out
     return m * beta + out if beta != 1 else m + out
-
-
-_ = (math, fill, to_dtype)

@@ -296,24 +296,36 @@ def select(x: Any, dim: int, index: int) -> Any:
 
 def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """x cut into at most ``chunks`` parts along ``dim``."""
-    n = x.shape[axis_of("chunk", dim, x.dim())]
+    n = _length("chunk", x, dim)
+    _positive("chunk", chunks, "chunks")
     return split(x, max(-(-n // chunks), 1), dim)
 
 
 def split(x: Any, size: Any, dim: int = 0) -> tuple[Any, ...]:
     """x cut along ``dim`` into parts of ``size``, or of the sizes in a list."""
-    n = x.shape[axis_of("split", dim, x.dim())]
-    sizes = (
-        size
-        if isinstance(size, (list, tuple))
-        else [size] * (n // size) + [n % size] * bool(n % size)
-    )
-    if sum(sizes) != n:
+    n = _length("split", x, dim)
+    if isinstance(size, (list, tuple)):
+        sizes = list(sizes_of("split", size))
+    else:
+        _positive("split", size, "size")
+        sizes = [size] * (n // size) + [n % size] * (n % size > 0 or n == 0)
+    if sum(sizes) != n or min(sizes, default=0) < 0:
         raise ShapeError(expected("split", f"sizes that sum to {n}", "size", size, "change them"))
     starts = np.cumsum([0, *sizes])
     return tuple(
         narrow(x, dim, int(start), length) for start, length in zip(starts, sizes, strict=False)
     )
+
+
+def _length(op: str, x: Any, dim: int) -> int:
+    if x.dim() == 0:
+        raise ShapeError(expected(op, "a tensor with axes", "x", shown(x), "unsqueeze it"))
+    return int(x.shape[axis_of(op, dim, x.dim())])
+
+
+def _positive(op: str, n: Any, name: str) -> None:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(expected(op, "a positive integer", name, repr(n), "pass 1 or more"))
 
 
 # ------------------------------------------------------------------------------------------ copies

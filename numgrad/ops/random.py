@@ -13,6 +13,7 @@ import numpy as np
 
 from ..graph import dtypes
 from ..graph.errors import expected, shown
+from ..graph.value import Value
 from ..kernels import launch
 from ..kernels.cpu import random as kernels
 from .creation import check_device, tensor, uninitialised, with_grad
@@ -277,8 +278,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     reference="numgrad.kernels.reference.random:dropout_float64",
 )
 def dropout_at(out, x, *, p, seed, offset):
-    """``x / (1 - p)`` where the number at (seed, offset, element) is >= p, else 0. Its own gradient:
-    nothing but the three numbers is kept."""
+    """``x / (1 - p)`` where the number at (seed, offset, element) is >= p, else 0. Its own
+    gradient: nothing but the three numbers is kept."""
     x = contiguous_array(x)
     scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
     target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype)
@@ -299,6 +300,8 @@ def dropout(
         ValueError: p outside [0, 1].
     """
     p = _probability("dropout", p)
+    if not isinstance(x, Value):
+        raise TypeError(expected("dropout", "a Tensor", "x", shown(x), "use numgrad.tensor(…)"))
     if x.dtype.kind != "f":
         raise TypeError(expected("dropout", "a floating dtype", "x", shown(x), "use .float()"))
     if not training or p == 0:

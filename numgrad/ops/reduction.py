@@ -16,7 +16,7 @@ from ..kernels import scalar as s
 from ..kernels.cpu import indexing
 from ..kernels.reduce import Reduction
 from .declare import NUMBERS
-from .elementwise import eq, exp, maximum, minimum, mul, sqrt, where
+from .elementwise import eq, exp, maximum, minimum, mul, ne, sqrt, where
 from .indexing import scatter_along
 from .kernel_calls import compute, contiguous_array, reduce_into, workspace
 from .movement import axes_of, axis_of, expand, reshape, to_dtype
@@ -432,14 +432,16 @@ def std(
     return root(variance)
 
 
-def root(x: Any) -> Any:
-    """``sqrt`` with derivative 0 at 0: for the square root of a sum of squares."""
+def root(x: Any, p: float = 2.0) -> Any:
+    """``x ** (1/p)`` with derivative 0 at 0: for the root of a sum of powers."""
     zero = eq(x, 0)
-    return where(zero, x * 0, sqrt(where(zero, 1, x)))
+    positive = where(zero, 1, x)
+    return where(zero, x * 0, sqrt(positive) if p == 2 else positive ** (1.0 / p))
 
 
 def norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Any:
-    """p-norm over ``dim``, ``sum(|x|**p) ** (1/p)``; the gradient at 0 is 0."""
+    """p-norm over ``dim``, ``sum(|x|**p) ** (1/p)``; the gradient at 0 is 0. p may be infinite: the
+    largest (or smallest) ``|x|``; and 0: the number of elements that are not 0."""
     _floating("norm", x)
     if p in (2, "fro"):
         return root(sum(mul(x, x), dim, keepdim))
@@ -447,9 +449,14 @@ def norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Any:
         return sum(x.abs(), dim, keepdim)
     if p == math.inf:
         return amax(x.abs(), dim, keepdim)
+    if p == -math.inf:
+        return amin(x.abs(), dim, keepdim)
     if not isinstance(p, NUMBERS):
         raise TypeError(expected("norm", "a number", "p", repr(p), "use 2"))
-    return sum(x.abs() ** p, dim, keepdim) ** (1.0 / p)
+    if p == 0:
+        return sum(to_dtype(ne(x, 0), x.dtype), dim, keepdim)
+    total = sum(x.abs() ** p, dim, keepdim)
+    return root(total, float(p)) if p > 0 else total ** (1.0 / p)
 
 
 def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:

@@ -1,6 +1,5 @@
 """Softmax and the losses of classification and regression."""
 
-import math
 import warnings
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from ..graph import dtypes
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..kernels import scalar as s
-from .elementwise import eq, exp, mul, ne, square, sub, where
+from .elementwise import exp, ne, square, sub, where
 from .indexing import check_index, gather_along
 from .kernel_calls import compute, reduce_into, workspace
 from .movement import axis_of, permute, reshape, to_dtype, unsqueeze
@@ -125,24 +124,33 @@ def mse_loss(
     Warns if the shapes differ: broadcasting them is almost always a mistake.
     """
     reduction = reduction_of(size_average, reduce, reduction)
-    tensor_operand("mse_loss", x)
-    tensor_operand("mse_loss", target, "target")
-    if x.shape != target.shape:
-        warnings.warn(
-            f"Using a target size ({target.shape}) that is different to the input size ({x.shape}). "
-            "This will likely lead to incorrect results due to broadcasting. Please ensure they have "
-            "the same size.",
-            UserWarning,
-            stacklevel=2,
-        )
-    return reduced(square(sub(x, target)), reduction)
+    return reduced(square(_difference("mse_loss", x, target)), reduction)
 
 
 def l1_loss(
     x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Any:
-    """Absolute error, ``mean(|x - target|)`` (or ``sum``, or none)."""
-    return reduced(sub(x, target).abs(), reduction_of(size_average, reduce, reduction))
+    """Absolute error, ``mean(|x - target|)`` (or ``sum``, or none).
+
+    Warns if the shapes differ: broadcasting them is almost always a mistake.
+    """
+    reduction = reduction_of(size_average, reduce, reduction)
+    return reduced(_difference("l1_loss", x, target).abs(), reduction)
+
+
+def _difference(op: str, x: Any, target: Any) -> Any:
+    """``x - target``, with a warning if that broadcasts."""
+    tensor_operand(op, x)
+    tensor_operand(op, target, "target")
+    if x.shape != target.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size ({x.shape})."
+            " This will likely lead to incorrect results due to broadcasting. Please ensure they "
+            "have the same size.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return sub(x, target)
 
 
 def _classes_last(op: str, x: Any, target: Any) -> tuple[Any, Any]:
@@ -191,12 +199,16 @@ def nll_loss(
     classes = rows.shape[1]
     kept = ne(labels, ignore_index)
     safe = where(kept, labels, 0)
+    if weight is not None and weight.shape != (classes,):
+        raise ShapeError(
+            expected("nll_loss", f"shape ({classes},)", "weight", shown(weight), "one a class")
+        )
     places = safe.array
     if places.size and (places.min() < 0 or places.max() >= classes):
         bad = int(places.min()) if places.min() < 0 else int(places.max())
         raise IndexError(
-            f"nll_loss: expected labels in [0, {classes - 1}] for target, got {bad}; Target {bad} is out "
-            "of bounds: check the number of classes"
+            f"nll_loss: expected labels in [0, {classes - 1}] for target, got {bad}; Target {bad} "
+            "is out of bounds: check the number of classes"
         )
     picked = reshape(
         gather_along(rows, unsqueeze(check_index("nll_loss", safe, classes), 1), axis=1), -1
@@ -228,6 +240,3 @@ def cross_entropy(
     _classes_last("cross_entropy", x, target)
     scores = log_softmax(x, 1 if x.dim() > 1 else 0)
     return nll_loss(scores, target, weight, None, ignore_index, None, reduction)
-
-
-_ = (math, eq, mul)

@@ -12,8 +12,9 @@ import pytest
 import numgrad as ng
 from numgrad.checkpoint import load
 from numgrad.cli import main, memory
-from numgrad.cli.output import size, table
+from numgrad.cli.output import progress, size, table
 from numgrad.kernels import store
+from numgrad.kernels.cpu.vector import BYTES
 from numgrad.models import DigitsMLP
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +202,7 @@ def test_env_json(capsys):
     assert main(["env", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["machine"]["numgrad"] == ng.__version__
-    assert found["instruction_set"] in ("avx512", "avx2", "avx", "neon", "sse", "plain")
+    assert found["instruction_set"] in BYTES
     assert found["threads"] == ng.get_num_threads()
     assert found["threading_layer"] in ("omp", "tbb", "workqueue")
     kernels = found["kernels"]
@@ -221,7 +222,7 @@ def test_env_text(capsys):
 
 def test_clear_kernels(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NUMGRAD_CACHE", str(tmp_path))
-    own = store._folder()
+    own = Path(store.describe()["folder"])
     assert own.parent == tmp_path
     (own / "generated").mkdir(parents=True)
     (own / "generated" / "k_0.py").write_bytes(b"x" * 2048)
@@ -306,6 +307,19 @@ def test_bad_files(option, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_bad_environment():
+    done = subprocess.run(
+        [sys.executable, "-m", "numgrad", "env"],
+        cwd=ROOT,
+        env={**os.environ, "NUMGRAD_NUM_THREADS": "many"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("numgrad: NUMGRAD_NUM_THREADS: ")
+    assert done.stderr.count("\n") == 1 and "'many'" in done.stderr
+
+
 def test_interrupt(monkeypatch, capsys):
     def stop(*args):
         raise KeyboardInterrupt
@@ -347,6 +361,26 @@ def test_table(capsys):
         "a               1  22",
         "long name  333333   4",
     ]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 25])
+def test_progress(steps, capsys):
+    for i, say in progress("epoch", steps):
+        say(f"loss {i}")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 10
+    assert lines[-1] == f"epoch {steps}/{steps}  loss {steps - 1}"
+
+
+def test_progress_rich(monkeypatch, capsys):
+    pytest.importorskip("rich")
+    monkeypatch.setattr("numgrad.cli.output._rich", lambda: True)
+    seen = []
+    for i, say in progress("epoch", 3):
+        say(f"loss {i}")
+        seen.append(i)
+    assert seen == [0, 1, 2]
+    assert "3/3 loss 2" in capsys.readouterr().out
 
 
 def test_table_rich(monkeypatch, capsys):

@@ -42,7 +42,7 @@ def save_set(entry, wanted):
     return asked & {*samples.tensor_operands(entry), "out"}
 
 
-# -------------------------------------------------------------------------------------- what is kept
+# ------------------------------------------------------------------------------------- what is kept
 
 
 @each_differentiable

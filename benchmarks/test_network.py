@@ -1,0 +1,48 @@
+"""A multi-layer perceptron: one training step, and one forward without a graph."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def network(t: Any, hidden: int) -> Any:
+    nn = t.nn
+    return nn.Sequential(
+        nn.Linear(64, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, 10),
+    )
+
+
+@pytest.mark.parametrize("hidden", [32, 512])
+@pytest.mark.parametrize("optimiser", ["SGD", "Adam"])
+def test_step(benchmark: Any, library: Any, optimiser: str, hidden: int) -> None:
+    t = library
+    rng = np.random.default_rng(0)
+    x = t.tensor(rng.standard_normal((64, 64)).astype(np.float32))
+    labels = t.tensor(rng.integers(0, 10, 64))
+    model = network(t, hidden)
+    rule = getattr(t.optim, optimiser)(model.parameters(), lr=0.01)
+
+    def step() -> Any:
+        rule.zero_grad()
+        loss = t.nn.functional.cross_entropy(model(x), labels)
+        loss.backward()
+        rule.step()
+        return loss
+
+    before = step().item()
+    assert benchmark(step).item() < before
+
+
+@pytest.mark.parametrize("hidden", [32, 512])
+def test_forward(benchmark: Any, library: Any, hidden: int) -> None:
+    t = library
+    x = t.tensor(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32))
+    model = network(t, hidden)
+    with t.no_grad():
+        out = benchmark(lambda: model(x))
+    assert not out.requires_grad and tuple(out.shape) == (64, 10)
