@@ -61,8 +61,7 @@ def _roots(tensors: Sequence[Any], gradients: Sequence[Any], create_graph: bool)
         if tensor.volatile:
             raise GradError(
                 f"element {i} of variables tuple is volatile: it was computed from a volatile "
-                "value, so "
-                "no graph was kept; make the input without volatile=True to differentiate"
+                "value, so no graph was kept; make the input without volatile=True to differentiate"
             )
         edge = tensor.gradient_edge()
         if edge is None:
@@ -89,8 +88,7 @@ def _root_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
     if gradient.dtype != tensor.dtype:
         raise GradError(
             f"backward: expected a gradient of dtype {tensor.dtype} for the root, got "
-            f"{shown(gradient)}; "
-            "convert it"
+            f"{shown(gradient)}; convert it"
         )
     if create_graph and not gradient.volatile:
         gradient = with_class(gradient, False)
@@ -101,8 +99,7 @@ def _root_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
             return above.reshape(gradient, tensor.shape)
         raise ShapeError(
             f"backward: expected a gradient of shape {tensor.shape} for the root, got "
-            f"{gradient.shape}; "
-            "Mismatch in shape: expand it"
+            f"{gradient.shape}; Mismatch in shape: expand it"
         )
     return gradient
 
@@ -175,8 +172,8 @@ def grad(
         edge = x.gradient_edge() if isinstance(x, Value) else None
         if edge is None:
             raise GradError(
-                "One of the differentiated Variables does not require grad: "
-                f"inputs[{i}] is {shown(x)}; call requires_grad_() on it first"
+                f"One of the differentiated Variables does not require grad: inputs[{i}] is "
+                f"{shown(x)}; call requires_grad_() on it first"
             )
         edges.append(edge)
     retain = _retain(retain_graph, None, create_graph)
@@ -187,8 +184,7 @@ def grad(
         if gradient is None and not allow_unused:
             raise GradError(
                 "One of the differentiated Variables appears to not have been used in the graph. "
-                "Set "
-                "allow_unused=True if this is the desired behavior."
+                "Set allow_unused=True if this is the desired behavior."
             )
         results.append(None if gradient is None else with_class(gradient, x.contagious))
     return tuple(results)

@@ -33,8 +33,7 @@ class Context:
             if tensor is not None and not isinstance(tensor, Value):
                 raise TypeError(
                     f"save_for_backward: expected Tensors or None for tensors[{i}], got "
-                    f"{shown(tensor)}; "
-                    "keep other things as attributes of ctx"
+                    f"{shown(tensor)}; keep other things as attributes of ctx"
                 )
         self._to_save = tensors
 
@@ -90,22 +89,19 @@ class _FunctionOp:
         if len(results) < wanted or any(r is not None for r in results[wanted:]):
             raise GradError(
                 f"function {self.name} returned an incorrect number of gradients (expected "
-                f"{wanted}, "
-                f"got {len(results)})"
+                f"{wanted}, got {len(results)})"
             )
         positions = node.attrs["positions"]
         for i, r in enumerate(results[:wanted]):
             if r is not None and not isinstance(r, Value):
                 raise TypeError(
                     f"function {self.name}: expected a Tensor or None for gradient {i}, got "
-                    f"{shown(r)}; "
-                    "return tensors"
+                    f"{shown(r)}; return tensors"
                 )
             if r is not None and i not in positions:
                 raise GradError(
                     f"function {self.name} returned a gradient different from None at position "
-                    f"{i}, but "
-                    "the corresponding forward input was not a Variable"
+                    f"{i}, but the corresponding forward input was not a Variable"
                 )
         return [
             self._gradient(i, results[i], node.in_specs[k][0]) if need else None
@@ -127,8 +123,7 @@ class _FunctionOp:
         if not fits:
             raise ShapeError(
                 f"Function {self.name} returned an invalid gradient at index {i} - got {r.shape} "
-                "but "
-                f"expected shape compatible with {shape}"
+                f"but expected shape compatible with {shape}"
             )
         return r
 
@@ -171,8 +166,7 @@ class Function:
         name = type(self).__name__
         raise TypeError(
             f"{name}: expected {name}.apply(…) with static methods, got a call of an instance; "
-            "write "
-            "forward(ctx, …) and backward(ctx, …) as @staticmethod"
+            "write forward(ctx, …) and backward(ctx, …) as @staticmethod"
         )
 
     @classmethod
@@ -185,8 +179,7 @@ class Function:
         if not isinstance(inspect.getattr_static(cls, "forward"), staticmethod):
             raise TypeError(
                 f"{cls.__name__}.apply: expected a staticmethod(ctx, …) for forward, got an "
-                "instance "
-                "method; decorate forward and backward with @staticmethod"
+                "instance method; decorate forward and backward with @staticmethod"
             )
         tensors = [a for a in args if isinstance(a, Value)]
         how = mode.decide(tensors)
@@ -231,8 +224,7 @@ def _wrap(
         if not isinstance(out, Value):
             raise TypeError(
                 f"function {name}: expected Tensors for the results of forward, got {shown(out)}; "
-                "return "
-                "tensors"
+                "return tensors"
             )
         if id(out) not in dirty:
             results.append(alias(out, variable, out.group))
@@ -241,8 +233,7 @@ def _wrap(
         if changed is None:
             raise GradError(
                 f"function {name}: expected inputs for mark_dirty, got a tensor made in forward; "
-                "mark "
-                "only inputs that were changed in place"
+                "mark only inputs that were changed in place"
             )
         check_writable(name, changed)
         wrote(changed, name)

@@ -22,9 +22,14 @@ from .ops.methods import Methods
 from .ops.printing import TYPE_NAMES, show
 
 
-def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+def _operator(function: Any, reflected: bool = False) -> Callable[..., Any]:
+    name = getattr(function, "name", None) or function.__name__
+
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, _OPERANDS):
+            if isinstance(other, np.ndarray):
+                what, way_out = "a Tensor or a number", "use numgrad.from_numpy(…)"
+                raise TypeError(expected(name, what, "an operand", shown(other), way_out))
             return NotImplemented
         return function(other, self) if reflected else function(self, other)
 
@@ -75,14 +80,12 @@ class Tensor(Methods, Value):
         if value and self.dtype.kind != "f":
             raise GradError(
                 f"requires_grad_: expected a floating dtype for x, got {self.dtype}; only Tensors "
-                "of "
-                "floating point dtype can require gradients: use .float()"
+                "of floating point dtype can require gradients: use .float()"
             )
         if value and self._inference and not mode.state.inference:
             raise GradError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
-                "allowed; "
-                "clone it first"
+                "allowed; clone it first"
             )
         self._requires_grad = value
 
@@ -148,8 +151,7 @@ class Tensor(Methods, Value):
         if value.device != self.device:
             raise RuntimeError(
                 f"assigned grad has data located on a different device: expected {self.device}, "
-                "got "
-                f"{value.device}"
+                f"got {value.device}"
             )
         if value.shape != self.shape and {value.shape, self.shape} != {(), (1,)}:
             raise RuntimeError(
@@ -372,8 +374,7 @@ class Tensor(Methods, Value):
         if self.numel() != 1:
             raise RuntimeError(
                 "Boolean value of Tensor with more than one value is ambiguous: use .any() or "
-                ".all(), "
-                f"got shape {self.shape}"
+                f".all(), got shape {self.shape}"
             )
         return bool(self.item())
 
@@ -442,7 +443,7 @@ class Tensor(Methods, Value):
     __matmul__, __rmatmul__ = _operator(matmul), _operator(matmul, True)
     __iadd__, __isub__ = _operator(e.add.in_place), _operator(e.sub.in_place)
     __imul__, __itruediv__ = _operator(e.mul.in_place), _operator(e.div.in_place)
-    __eq__, __ne__ = _operator(e.eq), _operator(e.ne)  # type: ignore[assignment]
+    __eq__, __ne__ = _operator(e.eq), _operator(e.ne)
     __lt__, __le__ = _operator(e.lt), _operator(e.le)
     __gt__, __ge__ = _operator(e.gt), _operator(e.ge)
     __neg__, __abs__ = e.neg, e.abs
@@ -460,7 +461,7 @@ def _is_device(arg: Any) -> bool:
 def _rebuild(cls: type, array: np.ndarray, flags: tuple[bool, bool], is_parameter: bool) -> Any:
     """The tensor that was pickled."""
     value = creation.tensor(array)
-    out = object.__new__(cls)
+    out: Any = object.__new__(cls)
     out._init(value.array, value.storage)
     out._requires_grad, out._volatile = flags
     if is_parameter:

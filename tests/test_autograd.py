@@ -51,7 +51,7 @@ def test_backward_where_nothing_requires_grad():
             root.backward()
     with no_grad():
         y = leaf().sum()
-    with pytest.raises(GradError, match="sum_over ran under no_grad"):
+    with pytest.raises(GradError, match=r"sum_over ran under no_grad"):
         y.backward()
 
 
@@ -79,11 +79,11 @@ def test_gradients_of_a_wrong_kind(gradient):
 
 def test_gradients_of_a_wrong_shape_dtype_or_number():
     x = leaf()
-    with pytest.raises(RuntimeError, match="expected a gradient of shape"):
+    with pytest.raises(RuntimeError, match=r"expected a gradient of shape"):
         (x * 2).backward(ones(2))
-    with pytest.raises(RuntimeError, match="expected a gradient of dtype float32"):
+    with pytest.raises(RuntimeError, match=r"expected a gradient of dtype float32"):
         (x * 2).backward(ones(3).double())
-    with pytest.raises(ValueError, match="^backward: expected 1 gradients, one a tensor, got 2"):
+    with pytest.raises(ValueError, match=r"^backward: expected 1 gradients, one a tensor, got 2"):
         backward([x * 2], [ones(3), ones(3)])
     with pytest.raises(TypeError, match=r"^backward: expected a Tensor for tensors\[0\]"):
         backward([3.0])
@@ -119,7 +119,7 @@ def test_both_keywords():
 def test_retain_variables_warns_and_works():
     x = leaf(2.0)
     loss = x * x
-    with pytest.warns(UserWarning, match="retain_variables option is deprecated"):
+    with pytest.warns(UserWarning, match=r"retain_variables option is deprecated"):
         loss.backward(retain_variables=True)
     loss.backward()
     assert x.grad.tolist() == [8]
@@ -163,11 +163,11 @@ def test_unused_inputs():
         grad((x * 2).sum(), [x, other])
     a, b = grad((x * 2).sum(), [x, other], allow_unused=True)
     assert a.tolist() == [2, 2, 2] and b is None
-    with pytest.raises(RuntimeError, match="does not require grad"):
+    with pytest.raises(RuntimeError, match=r"does not require grad"):
         grad((x * 2).sum(), ones(3))
-    with pytest.raises(RuntimeError, match="does not require grad"):
+    with pytest.raises(RuntimeError, match=r"does not require grad"):
         grad((x * 2).sum(), 3)
-    with pytest.warns(UserWarning, match="only_inputs argument is deprecated"):
+    with pytest.warns(UserWarning, match=r"only_inputs argument is deprecated"):
         grad((x * 2).sum(), x, only_inputs=False)
 
 
@@ -293,5 +293,5 @@ def test_explain_makes_nothing_on_the_unrecorded_path():
 
 
 def test_explain_of_something_else():
-    with pytest.raises(TypeError, match="^explain: expected a Tensor for x, got int 3"):
+    with pytest.raises(TypeError, match=r"^explain: expected a Tensor for x, got int 3"):
         explain(3)

@@ -50,7 +50,7 @@ def test_stats():
     assert sum(c["live_bytes"] for c in after["by_category"].values()) == after["live_bytes"]
     assert after["reserved_bytes"] >= x.storage.nbytes
     assert memory.stats(numgrad.device("cpu"))["live_bytes"] == live()
-    with pytest.raises(RuntimeError, match="^memory.stats: expected 'cpu' for device"):
+    with pytest.raises(RuntimeError, match=r"^memory.stats: expected 'cpu' for device"):
         memory.stats("cuda")
 
 
@@ -144,8 +144,8 @@ def test_regions_nest():
     assert last.live_bytes == BYTES and last.peak_bytes == 2 * BYTES and last.nodes == 1
     assert outer.peak_bytes == 3 * BYTES and outer.live_bytes == 2 * BYTES and outer.nodes == 1
     del a, c
-    with pytest.raises(AttributeError, match="^track: expected one of nodes, .*got 'node'"):
-        outer.node  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^track: expected one of nodes, .*got 'node'"):
+        outer.node
 
 
 def test_a_long_region_stays_small():
@@ -230,7 +230,7 @@ def test_workspace_is_gone_afterwards():
     assert live("workspace") == 0 and m.peak_bytes >= BYTES
 
 
-# ------------------------------------------------------------------------------- aliases, numpy, data
+# ----------------------------------------------------------------------------- aliases, numpy, data
 
 
 def test_a_numpy_alias_protects_its_memory():  # values.md row 32
@@ -269,7 +269,7 @@ def test_foreign_memory_is_not_counted():
     assert live() == base
 
 
-# ------------------------------------------------------------------------------------------- threads
+# ------------------------------------------------------------------------------------------ threads
 
 
 def test_threads_are_counted_together():
@@ -317,7 +317,7 @@ def test_ended_threads_leave_no_account():
     assert len(storage._accounts) < 10
 
 
-# ---------------------------------------------------------------------------------- exact accounting
+# --------------------------------------------------------------------------------- exact accounting
 
 
 STEPS = {

@@ -1,4 +1,4 @@
-"""Processes and threads: fork, spawn, training in many threads at once, the same bits everywhere."""
+"""Processes and threads: fork, training in many threads at once, the same bits everywhere."""
 
 import json
 import os

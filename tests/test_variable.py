@@ -57,7 +57,9 @@ def test_both_flags():
     assert str(error.value) == "Variable can't be volatile and require_grad at the same time!"
 
 
-@pytest.mark.parametrize("data", [[1.0], 3, "x", (ones(2),), object()], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize(
+    "data", [[1.0], 3, "x", (ones(2),), object()], ids=lambda d: type(d).__name__
+)
 def test_data_that_is_no_tensor(data):
     name = type(data).__name__
     with pytest.raises(RuntimeError, match=f"^Variable data has to be a tensor, but got {name}"):
@@ -107,7 +109,7 @@ def test_setters_do_not_check_each_other_and_volatile_wins():
 
 def test_volatile_of_a_non_leaf():
     y = var(requires_grad=True) * 2
-    with pytest.raises(RuntimeError, match="^volatile can only be set on leaf variables"):
+    with pytest.raises(RuntimeError, match=r"^volatile can only be set on leaf variables"):
         y.volatile = True
 
 
@@ -115,7 +117,7 @@ def test_volatile_of_a_non_leaf():
 def test_requires_grad_of_a_non_leaf(value):
     y = var(requires_grad=True) * 2
     with pytest.raises(
-        RuntimeError, match="^you can only change requires_grad flags of leaf variables."
+        RuntimeError, match=r"^you can only change requires_grad flags of leaf variables."
     ) as error:
         y.requires_grad = value
     assert ("detach()" in str(error.value)) == (not value)
@@ -215,7 +217,7 @@ def test_a_variable_written_to_by_a_volatile_becomes_volatile(name):
     assert view.volatile and view.grad_fn is None
     assert x.grad is None
     assert "volatile: through" in numgrad.explain(x)
-    with pytest.raises(RuntimeError, match="^element 0 of variables tuple is volatile"):
+    with pytest.raises(RuntimeError, match=r"^element 0 of variables tuple is volatile"):
         x.sum().backward()
     assert called == []
 
@@ -252,7 +254,7 @@ def test_a_parameter_takes_a_volatile_value_under_no_grad():
     with no_grad():
         p.copy_(var(volatile=True))
     assert p.requires_grad and not p.volatile and p.tolist() == [1, 2, 3] and p.is_leaf
-    with pytest.raises(RuntimeError, match="^a leaf Variable that requires grad has been used"):
+    with pytest.raises(RuntimeError, match=r"^a leaf Variable that requires grad has been used"):
         p.copy_(var(volatile=True))
 
 
@@ -267,7 +269,7 @@ def test_running_statistics_do_not_poison_training():  # values.md row 35
     assert module.weight.grad.tolist() == [1, 2, 3]
 
 
-# -------------------------------------------------------------------------------- shapes, as numbers
+# ------------------------------------------------------------------------------- shapes, as numbers
 
 
 REDUCED = {
@@ -324,7 +326,7 @@ def test_gradient_of_the_other_shape():
     loss.backward(FloatTensor([1]))
     y = (tensor([1.0, 2.0], requires_grad=True) * 2).sum()
     y.backward(FloatTensor([3]))
-    with pytest.raises(RuntimeError, match="shape"):
+    with pytest.raises(RuntimeError, match=r"shape"):
         (var(requires_grad=True) * 2).backward(FloatTensor([1, 2]))
 
 
@@ -384,8 +386,8 @@ def test_copies_and_pickle():
 def test_deepcopy_of_a_non_leaf(do):
     with pytest.raises(
         RuntimeError,
-        match=r"^Only Variables created explicitly by the user \(graph leaves\) support the deepcopy "
-        "protocol at the moment",
+        match=r"^Only Variables created explicitly by the user \(graph leaves\) support the "
+        "deepcopy protocol at the moment",
     ):
         do(var(requires_grad=True) * 2)
 
@@ -401,7 +403,7 @@ def test_deepcopy_copies_the_gradient_and_shares_within_one_copy():
 
 @pytest.mark.parametrize("cls", [Variable, Parameter])
 def test_bad_flags_change_nothing(cls):
-    with pytest.raises(RuntimeError, match="floating"):
+    with pytest.raises(RuntimeError, match=r"floating"):
         cls(tensor([1, 2]), requires_grad=True)
     with pytest.raises((TypeError, RuntimeError)):
         cls([1.0])

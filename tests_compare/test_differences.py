@@ -98,6 +98,19 @@ def test_arithmetic_on_bool() -> None:
             call(tensor(torch, mask))
 
 
+def test_repeated_places_of_a_write() -> None:
+    """The last value of a repeated place wins, and it alone has a gradient; PyTorch: all."""
+    found = []
+    for t in (numgrad, torch):
+        v = tensor(t, np.array([10.0, 20.0, 30.0]), True)
+        z = tensor(t, np.zeros(2))
+        z[tensor(t, np.array([1, 0, 1]))] = v
+        (z * tensor(t, np.array([1.0, 2.0]))).sum().backward()
+        assert array_of(z).tolist() == [20.0, 30.0]
+        found.append(array_of(v.grad).tolist())
+    assert found == [[0.0, 1.0, 2.0], [2.0, 1.0, 2.0]]
+
+
 def test_optimisers_skip_frozen_parameters() -> None:
     """PyTorch decays a frozen parameter whose gradient is zeros; numgrad leaves it alone."""
     moved = []

@@ -235,14 +235,10 @@ def test_getitem(dtype: str) -> None:
         compare("indexing", f"x.permute(1, 2, 0){label}", strided, [x.transpose(2, 0, 1)])
 
 
-# A repeated place may be written in any order, so writes go to each place once. PyTorch still reads
-# through masks of uint8, but no longer writes through them; numgrad does both.
-ONCE = [
-    (label, index)
-    for label, index in INDICES
-    if label not in ("[[1, 0, 1]]", "[i] 2-D", "[:, i]", "[..., i]", "[i, j]", "[i, j, k]")
-    and "uint8" not in label
-]
+# PyTorch writes repeated places in any order, and its gradient counts each: test_differences.py.
+REPEATED = ("[[1, 0, 1]]", "[i]", "[i] 2-D", "[:, i]", "[..., i]", "[i, j]", "[i, j, k]")
+# PyTorch still reads through masks of uint8, but no longer writes through them; numgrad does both.
+ONCE = [(label, i) for label, i in INDICES if label not in REPEATED and "uint8" not in label]
 
 
 @pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")

@@ -96,7 +96,7 @@ CASES = [
         Case(
             name,
             lambda t, x, name=name, args=args, named=named: function(t, name)(x, *args, **named),
-            [[(2, 3, 4)], [(4, 5, 3)]],
+            [[(5, 3, 4)], [(4, 5, 3)]],
             ops=["var_over"],
             label=f"{name} {args} {named}",
         )

@@ -28,7 +28,19 @@ from .storage import (
 )
 from .value import Constant, Value, alias, make, with_class
 
-__all__ = ["Constant", "above", "apply", "apply_in_place", "check_writable", "make"]
+__all__ = [
+    "Constant",
+    "above",
+    "apply",
+    "apply_in_place",
+    "beside",
+    "check_writable",
+    "keeps_flags",
+    "make",
+    "overlaps_itself",
+    "rebase",
+    "wrote",
+]
 
 Kept = dict[int, tuple[np.ndarray, Storage]]
 """Copies of operands, by position, made before an in-place operation overwrote them."""
@@ -48,11 +60,23 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
                 variable = True
             arrays.append(x.array)
     local.op = op.name
+    if how == RECORD and specs is not None and not _differentiable(specs):
+        how = UNNEEDED
     aux = None
-    results: list[Any]
-    if specs is not None:
-        if how == RECORD and not _differentiable(specs):
-            how = UNNEEDED
+    results: Any
+    if specs is not None and len(specs) == 1:  # written out: nearly every call comes through here
+        array, storage = allocate(*specs[0])
+        aux = op.run((array,), arrays, attrs, how == RECORD)
+        result = make(array, storage, variable)
+        if how != RECORD:
+            if how == VOLATILE:
+                result._volatile = True
+                result._origin = _volatile_origin(op, inputs)
+            else:
+                result._origin = op.origins[how]
+            return result
+        results = (result,)
+    elif specs is not None:
         made = [allocate(shape, dtype) for shape, dtype in specs]
         aux = op.run([array for array, _ in made], arrays, attrs, how == RECORD)
         results = [make(array, storage, variable) for array, storage in made]
@@ -69,7 +93,7 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             if result.dtype.kind == "f":
                 result._edge, result._requires_grad = (node, index), True
     else:
-        origin = _origin(op, how, inputs)
+        origin = _volatile_origin(op, inputs) if how == VOLATILE else op.origins[how]
         for result in results:
             result._volatile, result._origin = how == VOLATILE, origin
     return results[0] if len(results) == 1 else tuple(results)
@@ -79,10 +103,8 @@ def _differentiable(specs: Sequence[Any]) -> bool:
     return any(dtype.kind == "f" for _, dtype in specs)
 
 
-def _origin(op: Op, how: int, inputs: Sequence[Any]) -> str:
-    """Why an operation was not recorded: a text made when the op was declared."""
-    if how != VOLATILE:
-        return op.origins[how]
+def _volatile_origin(op: Op, inputs: Sequence[Any]) -> str:
+    """Which operand made the result volatile: a text made when the op was declared."""
     for i, x in enumerate(inputs):
         if x is not None and x._volatile:
             return op.volatile_origins[0 if op.variadic else i]
@@ -102,12 +124,14 @@ def _view(op: Op, x: Value, array: np.ndarray, attrs: dict[str, Any], variable: 
 
 def edges_of(op: Op, inputs: Sequence[Any]) -> tuple[Edge | None, ...]:
     """The edge of each operand that an operation wants a gradient for, else None."""
-    return tuple(
-        None
-        if x is None or x._volatile or (op.rules[0 if op.variadic else i] is None)
-        else x.gradient_edge()
-        for i, x in enumerate(inputs)
-    )
+    rules, variadic = op.rules, op.variadic
+    edges: list[Edge | None] = []
+    for i, x in enumerate(inputs):  # `decide` has refreshed them
+        if x is None or not x._requires_grad or x._volatile or rules[0 if variadic else i] is None:
+            edges.append(None)
+        else:
+            edges.append(x._edge or x.gradient_edge())
+    return tuple(edges)
 
 
 def _record(
@@ -124,7 +148,7 @@ def _record(
     """The node of an operation that ran, with the values its derivative asks for."""
     in_specs = [None if x is None else (x.shape, x.dtype) for x in inputs]
     node = Node(op, edges, attrs, in_specs, specs, variable)
-    for name in op.save_set(tuple(edge is not None for edge in edges)):
+    for name in op.save_set(tuple([edge is not None for edge in edges])):
         if name in op.operands:
             index = op.operands.index(name)
             if inputs[index] is None:
@@ -161,8 +185,7 @@ def check_writable(op: str, x: Value) -> None:
     if overlaps_itself(x.array):
         raise GradError(
             f"{op}: unsupported operation: more than one element of the written-to tensor refers "
-            "to "
-            f"a single memory location, got an expanded view of shape {x.shape}; clone it first"
+            f"to a single memory location, got an expanded view of shape {x.shape}; clone it first"
         )
     if not x.array.flags.writeable:
         raise GradError(
@@ -175,8 +198,7 @@ def check_writable(op: str, x: Value) -> None:
         if base.is_leaf:
             raise GradError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
-                "operation. "
-                f"({op}; use no_grad() or write to a clone)"
+                f"operation. ({op}; use no_grad() or write to a clone)"
             )
         if not x.requires_grad:
             raise GradError(
@@ -185,8 +207,8 @@ def check_writable(op: str, x: Value) -> None:
             )
     if x.requires_grad and x.is_leaf:
         raise GradError(
-            "a leaf Variable that requires grad has been used in an in-place operation. "
-            f"({op}; use no_grad() or .data, or write to a clone)"
+            f"a leaf Variable that requires grad has been used in an in-place operation. ({op}; "
+            "use no_grad() or .data, or write to a clone)"
         )
 
 
@@ -275,7 +297,7 @@ def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             node = _record(op, inputs, edges, attrs, specs, [x], aux, x.contagious, kept)
             rebase(x, (node, 0))
     elif how == VOLATILE and not x.volatile:
-        x.become_volatile(_origin(op, how, inputs))
+        x.become_volatile(_volatile_origin(op, inputs))
     return x
 
 

@@ -192,14 +192,13 @@ def _hooked(hooks: dict[int, Any], value: Any, variable: bool) -> Any:
         if not isinstance(result, above.Tensor):
             raise TypeError(
                 "register_hook: expected a Tensor or None for the hook's result, got "
-                f"{type(result)}; "
-                "return a gradient or nothing"
+                f"{type(result)}; return a gradient or nothing"
             )
         if result.shape != given.shape or result.dtype != given.dtype:
             raise GradError(
                 f"register_hook: expected a gradient of shape {given.shape} and dtype "
-                f"{given.dtype} "
-                f"for the hook's result, got {result.shape} and {result.dtype}; keep both"
+                f"{given.dtype} for the hook's result, got {result.shape} and {result.dtype}; keep "
+                "both"
             )
         given = with_class(result, variable)
     out = with_class(given, False)

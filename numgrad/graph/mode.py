@@ -79,8 +79,8 @@ class _Mode:
     def __call__(self, function: F) -> F:
         if not callable(function):
             raise TypeError(
-                f"{type(self).__name__}: expected a function to decorate, got {function!r}; "
-                f"write `with {type(self).__name__}():` for a block"
+                f"{type(self).__name__}: expected a function to decorate, got {function!r}; write "
+                f"`with {type(self).__name__}():` for a block"
             )
         return self._decorated(function)
 

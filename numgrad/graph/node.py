@@ -112,11 +112,9 @@ class Saved:
         if group is not None and group.version != self.version:
             raise GradError(
                 f"{MODIFIED}: {node.described()} saved {self.name} {tuple(self.array.shape)} at "
-                "version "
-                f"{self.version}, it is now at version {group.version}, last changed by "
+                f"version {self.version}, it is now at version {group.version}, last changed by "
                 f"{group.writer}; clone it before changing it, or use detect_anomaly() to see the "
-                "lines "
-                "of both"
+                "lines of both"
             )
 
     def __del__(self) -> None:
@@ -125,7 +123,7 @@ class Saved:
             storage.release()
 
 
-class _LeafRef(weakref.ref):  # type: ignore[type-arg]
+class _LeafRef(weakref.ref):
     """A weak reference that counts its leaf's death among ``LeafSlot.dead``.
 
     A leaf that the collector frees together with its slot is not counted: nobody is told of it.

@@ -16,8 +16,8 @@ def pack(name: Any, x: Any, edge: Edge | None, op: str, own_output: int = -1) ->
     """
     if x._inference:
         raise GradError(
-            f"{op}: Inference tensors cannot be saved for backward. To work around you can make "
-            "a clone to get a normal tensor and use it in autograd."
+            f"{op}: Inference tensors cannot be saved for backward. To work around you can make a "
+            "clone to get a normal tensor and use it in autograd."
         )
     return Saved(name, x.array, x.storage, x.group, edge, own_output)
 

@@ -170,8 +170,8 @@ class Storage:
     """A block of memory as the ledger sees it.
 
     ``nbytes``; ``category`` (an index into ``CATEGORIES``); ``counted``, the category whose sum
-    holds the bytes now; ``writes``, bumped by every write through any handle; ``saved``, the number of
-    saved values that hold it; ``owned``, False for memory from outside, which is not counted.
+    holds the bytes now; ``writes``, bumped by every write through any handle; ``saved``, the number
+    of saved values that hold it; ``owned``, False for memory from outside, which is not counted.
     """
 
     __slots__ = ("__weakref__", "category", "counted", "nbytes", "owned", "saved", "writes")

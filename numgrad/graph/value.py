@@ -250,16 +250,19 @@ class Constant:
         return None
 
 
+_new: Any = object.__new__
+
+
 def make(
     array: np.ndarray, storage: Storage, variable: bool = False, group: Group | None = None
 ) -> Any:
     """A new value without history: a Variable if ``variable`` (0-d then becomes ``(1,)``)."""
     if variable:
-        value = object.__new__(above.Variable)
+        value = _new(above.Variable)
         if array.ndim == 0:
             array = array.reshape(1)
     else:
-        value = object.__new__(above.Tensor)
+        value = _new(above.Tensor)
     value._init(array, storage, group)
     if mode.state.inference:
         value._inference = True

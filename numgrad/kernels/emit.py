@@ -1,4 +1,4 @@
-"""Kernel source from expressions: block kernels for elementwise entries, ranged ones for reductions.
+"""Kernel source from expressions: block kernels for elementwise entries.
 
 The text of a module says everything that decides its machine code: the helper functions it uses
 stand in it textually, constants are literals of the compute dtype, and ``numgrad.kernels.store``

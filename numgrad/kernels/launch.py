@@ -66,7 +66,7 @@ def _cpus() -> int:
 def _numba_limit() -> int:
     from numba.core import config
 
-    return int(config.NUMBA_NUM_THREADS)
+    return int(vars(config)["NUMBA_NUM_THREADS"])
 
 
 def set_num_threads(n: int) -> None:
@@ -113,7 +113,7 @@ def kernel(address, frame, n):
 '''
 
 # The mask of Numba's threads is this thread's, and the user's: it is put back.
-_PARALLEL = '''"""Share the items of a ranged kernel between threads: one contiguous range a worker."""
+_PARALLEL = '''"""Share the items of a ranged kernel between threads, a range a worker."""
 from numba import prange
 from numgrad.kernels.native import (
     DATA, call_ranged, get_thread_mask, load_i64, object_address, set_thread_mask
@@ -146,8 +146,11 @@ def kernel(array):
     return load_i64(object_address(array) + DATA, 0)
 '''
 
-_CONTIGUOUS = '''"""Run a block kernel on {count} arrays: at once if all are C-contiguous, of one size, and none is
-output 0 itself; else by the driver ``blocks``, whose answer is returned, or 2 if that is not loaded."""
+_CONTIGUOUS = '''"""Run a block kernel on {count} arrays.
+
+At once if all are C-contiguous, of one size, and none is output 0 itself; else by the driver
+``blocks``, whose answer is returned, or 2 if that is not loaded.
+"""
 from numgrad.kernels.native import (
     C_CONTIGUOUS, DATA, FLAGS, call_block, call_ranged, count_elements, load_i32, load_i64,
     object_address, stack, store_i64,
@@ -197,8 +200,8 @@ _card_lock = threading.Lock()
 
 
 def _card(kernel: store.Kernel, arrays: Sequence[np.ndarray]) -> int:
-    """The address of what a contiguous launcher wants to know of a kernel: its address, the sizes of
-    its operands' elements (two bits each), the address of ``blocks`` or 0. Made once a kernel."""
+    """The address of what a contiguous launcher wants to know of a kernel, made once a kernel: its
+    address, the sizes of its operands' elements (two bits each), the address of ``blocks`` or 0."""
     with _card_lock:
         if not kernel.card:
             sizes = sum((a.itemsize.bit_length() - 1) << 2 * j for j, a in enumerate(arrays))
@@ -281,9 +284,7 @@ def _check_array_layout() -> None:
     fields = (
         ctypes.c_int64.from_address(base + DATA).value,
         ctypes.c_int32.from_address(base + ND).value,
-        ctypes.c_int64.from_address(
-            ctypes.c_int64.from_address(base + DIMS).value + 8
-        ).value,
+        ctypes.c_int64.from_address(ctypes.c_int64.from_address(base + DIMS).value + 8).value,
         ctypes.c_int64.from_address(ctypes.c_int64.from_address(base + STRIDES).value).value,
         ctypes.c_int32.from_address(base + FLAGS).value & 1,
     )
@@ -368,8 +369,8 @@ def _strided(kernel: store.Kernel, arrays: Sequence[np.ndarray], outputs: int) -
     count, n = len(arrays), arrays[0].size
     if count > driver.MAX_OPERANDS or arrays[0].ndim > driver.MAX_NDIM:
         raise ValueError(
-            f"elementwise: expected at most {driver.MAX_OPERANDS} operands of {driver.MAX_NDIM} axes, "
-            f"got {count} of {arrays[0].ndim}; split the operation"
+            f"elementwise: expected at most {driver.MAX_OPERANDS} operands of {driver.MAX_NDIM} "
+            f"axes, got {count} of {arrays[0].ndim}; split the operation"
         )
     frame = np.empty(driver.FRAME_SLOTS, np.int64)
     frame[driver.KERNEL], frame[driver.COUNT], frame[driver.OUTPUTS] = (

@@ -5,7 +5,7 @@ Two binary interfaces exist (see ``docs/architecture.md``):
 * a *block kernel* ``(pointers, n)``: ``pointers`` is the address of one address an operand, each
   operand being ``n`` contiguous elements;
 * a *ranged kernel* ``(args, lo, hi, worker)``: ``args`` is the address of int64 slots whose meaning
-  the kernel documents, ``[lo, hi)`` the items to do, ``worker`` the number of the worker doing them.
+  the kernel documents, ``[lo, hi)`` the items to do, ``worker`` the number of who does them.
 
 Addresses are int64. An address becomes a pointer by one ``inttoptr`` followed by ``getelementptr``;
 integer arithmetic on addresses in between is only done by whole operands, never inside a hot loop,
@@ -200,7 +200,7 @@ def get_thread_mask(typingctx):
 
 @intrinsic
 def set_thread_mask(typingctx, n):
-    """Let a parallel loop of this thread use ``n`` of Numba's threads, 1 to ``NUMBA_NUM_THREADS``."""
+    """Let a parallel loop of this thread use ``n`` of Numba's threads: 1 to all of them."""
 
     def codegen(context, builder, signature, args):
         function = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
@@ -244,7 +244,7 @@ copy_word_1, copy_word_4, copy_word_8 = _copy_words(1), _copy_words(4), _copy_wo
 
 @njit(error_model="numpy")
 def fill_block(target, source, size, n):
-    """Repeat the one element of ``size`` bytes at ``source`` ``n >= 1`` times from ``target`` on."""
+    """Repeat the element of ``size`` bytes at ``source`` ``n >= 1`` times from ``target`` on."""
     copy_bytes(target, source, size)
     done, end = size, n * size
     while done < end:

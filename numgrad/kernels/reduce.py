@@ -1,9 +1,9 @@
 """Reductions: kernel source from a map, a combination and an identity, and how they are launched.
 
-An array is seen as ``(outer, length, inner)`` with byte strides; ``length`` is reduced. Every kernel
-keeps ``LANES`` accumulators and combines them pairwise at the end, so the order of additions depends
-on the shape alone: not on vector width, not on threads. A long axis is cut into chunks that are
-reduced to partial results first.
+An array is seen as ``(outer, length, inner)`` with byte strides; ``length`` is reduced. Every
+kernel keeps ``LANES`` accumulators and combines them pairwise at the end, so the order of additions
+depends on the shape alone: not on vector width, not on threads. A long axis is cut into chunks that
+are reduced to partial results first.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """The scalar expression language that elementwise and reduction entries are written in.
 
 The same text runs on three kinds of value: on symbols it builds an expression graph (from which
-``numgrad.kernels.emit`` writes kernel source), on NumPy arrays it is the reference, and on Tensors it
-applies the entries of the same name, so that a derivative has derivatives.
+``numgrad.kernels.emit`` writes kernel source), on NumPy arrays it is the reference, and on Tensors
+it applies the entries of the same name, so that a derivative has derivatives.
 
 Write entries with ``import numgrad.kernels.scalar as s``: arithmetic, comparisons, ``& | ~`` on
 conditions, and the functions of this module. Literals take the dtype of the operands.
@@ -36,8 +36,8 @@ class Sym:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"`{show(self)}` is symbolic: an elementwise function is traced once and cannot branch; "
-            "use where(condition, a, b) instead of `if`, `and`, `or` or `not`"
+            f"`{show(self)}` is symbolic: an elementwise function is traced once and cannot branch;"
+            " use where(condition, a, b) instead of `if`, `and`, `or` or `not`"
         )
 
     def __iter__(self) -> Any:
@@ -45,11 +45,11 @@ class Sym:
 
     def __float__(self) -> float:
         raise TypeError(
-            f"`{show(self)}` is symbolic: use the functions of numgrad.kernels.scalar (exp, log, …) "
-            "instead of those of math or numpy"
+            f"`{show(self)}` is symbolic: use the functions of numgrad.kernels.scalar (exp, log, …)"
+            " instead of those of math or numpy"
         )
 
-    __int__ = __index__ = __float__  # type: ignore[assignment]
+    __int__ = __index__ = __float__
     __array_ufunc__ = None
 
     def __hash__(self) -> int:

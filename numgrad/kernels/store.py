@@ -16,9 +16,9 @@ Each kernel has a folder of its own below ``<root>/<versions, CPU and settings>/
     generated/k_1f…/<hash of path>/*.seal         an empty file named by the hash of those two
 
 A kernel is loaded only if a seal fits the files beside it: damage that still unpickles would run as
-machine code. The seal is written last and is one of a set, so processes need no lock: whoever writes
-last seals what is there then. A damaged or unwritable folder costs a recompile and one warning,
-never an error.
+machine code. A seal is written last, and there may be several, so processes need no lock: whoever
+writes last seals what is there then. A damaged or unwritable folder costs a recompile and one
+warning, never an error.
 """
 
 import contextlib
@@ -55,9 +55,9 @@ def _after_fork() -> None:
 
 
 _held_for_fork = False
-# A child must not inherit a compiler, with its locks, that another thread is in the middle of. What is
-# registered first is called last before a fork: `logging`, imported above, takes its own lock then,
-# which a compilation may be waiting for.
+# A child must not inherit a compiler, with its locks, that another thread is in the middle of. What
+# is registered first is called last before a fork: `logging`, imported above, takes its own lock
+# then, for which a compilation may wait.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
@@ -270,7 +270,7 @@ def _seal(folder: pathlib.Path) -> None:
 
 
 def _discard_unsealed(folder: pathlib.Path) -> bool:
-    """Remove cached files that no seal fits; whether any of them had been sealed, so are damaged."""
+    """Remove cached files that no seal fits; whether any had been sealed, and so is damaged."""
     damaged = False
     for place, digest in _cached_digests(folder).items():
         if not (place / f"{digest}.seal").exists():
@@ -295,7 +295,7 @@ def _compile(build: _Build, folder: pathlib.Path | None) -> Any:
     from numba.core import config
     from numba.core.errors import NumbaError
 
-    if config.DISABLE_JIT:
+    if vars(config)["DISABLE_JIT"]:
         raise RuntimeError(
             "numgrad: expected Numba to compile, got NUMBA_DISABLE_JIT=1; its kernels are machine "
             "code and have no form in Python: unset NUMBA_DISABLE_JIT"
@@ -336,7 +336,8 @@ class Kernel:
 
     def __init__(self, name: str, address: int, owner: Any) -> None:
         self.name, self.address, self.owner = name, address, owner
-        self.card, self.slots = 0, None
+        self.card = 0
+        self.slots: Any = None
 
 
 # -------------------------------------------------------------------------------- generated kernels

@@ -81,7 +81,7 @@ def _float_or(dtype: Any, op: str) -> np.dtype[Any]:
     return dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype, op)
 
 
-def _like(op: str, x: Any, dtype: Any) -> np.dtype[Any]:
+def dtype_like(op: str, x: Any, dtype: Any) -> np.dtype[Any]:
     """The dtype asked for, or that of the tensor ``x``."""
     if not isinstance(x, Value):
         raise TypeError(expected(op, "a Tensor", "x", shown(x), "use numgrad.tensor(…)"))
@@ -156,9 +156,10 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     check_device("as_tensor", device)
     if isinstance(data, Value):
         return data if dtype is None else above.cast(data, dtypes.as_dtype(dtype, "as_tensor"))
-    if isinstance(data, np.ndarray) and data.flags.writeable and data.dtype in dtypes.ALL:
-        if dtype is None or dtypes.as_dtype(dtype, "as_tensor") == data.dtype:
-            return from_numpy(data)
+    kind = None if dtype is None else dtypes.as_dtype(dtype, "as_tensor")
+    shareable = isinstance(data, np.ndarray) and data.flags.writeable and data.dtype in dtypes.ALL
+    if shareable and (kind is None or kind == data.dtype):
+        return from_numpy(data)
     return tensor(data, dtype=dtype)
 
 
@@ -244,25 +245,25 @@ def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool 
 
 def empty_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
     """``empty`` in the shape and dtype of x."""
-    kind = _like("empty_like", x, dtype)
+    kind = dtype_like("empty_like", x, dtype)
     return empty(x.shape, dtype=kind, requires_grad=requires_grad)
 
 
 def zeros_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
     """``zeros`` in the shape and dtype of x."""
-    kind = _like("zeros_like", x, dtype)
+    kind = dtype_like("zeros_like", x, dtype)
     return zeros(x.shape, dtype=kind, requires_grad=requires_grad)
 
 
 def ones_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
     """``ones`` in the shape and dtype of x."""
-    kind = _like("ones_like", x, dtype)
+    kind = dtype_like("ones_like", x, dtype)
     return ones(x.shape, dtype=kind, requires_grad=requires_grad)
 
 
 def full_like(x: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
     """``full`` in the shape and dtype of x."""
-    kind = _like("full_like", x, dtype)
+    kind = dtype_like("full_like", x, dtype)
     return full(x.shape, fill_value, dtype=kind, requires_grad=requires_grad)
 
 

@@ -156,8 +156,8 @@ class Elementwise(Op):
             )
         if self.operands[0] in self.conditions:
             raise TypeError(
-                f"{self.name}_: expected an op whose first operand is no condition, got {self.name}; "
-                "assign its result instead"
+                f"{self.name}_: expected an op whose first operand is no condition, got "
+                f"{self.name}; assign its result instead"
             )
         inputs = self.convert((x, *beside(x, args[1:])))
         if inputs[0] is x and not self.is_condition:
@@ -332,7 +332,7 @@ class Elementwise(Op):
                 else above.guard(g, dx)
                 for i, dx in enumerate(results)
             ]
-        saved = node.live_saved()
+        saved: Any = node.live_saved()
         key = (tuple(needs), g.dtype)
         plan = self._backward.get(key)
         if plan is None:
@@ -340,7 +340,7 @@ class Elementwise(Op):
         kernel, names, written = plan
         results = [g if need else None for need in needs]
         if kernel is not None:
-            shape, dtype = node.out_specs[0]
+            shape = node.out_specs[0][0]
             made = [allocate(shape, g.dtype) for _ in written]
             arrays = [array for array, _ in made]
             arrays += [g.array if name == "g" else saved[name].array for name in names]
@@ -377,8 +377,8 @@ def _is_g(expression: Any) -> bool:
 
 
 def guarded(g: Any, dx: Any) -> Any:
-    """``dx``, with 0 x non-finite counted as 0: where the incoming gradient is exactly 0 (the branch
-    of a ``where`` that was not taken) nothing leaks."""
+    """``dx``, with 0 x non-finite counted as 0: where the incoming gradient is exactly 0 (the
+    branch of a ``where`` that was not taken) nothing leaks."""
     return s.where((g == 0) & ~s.isfinite(dx), 0, dx)
 
 
@@ -391,7 +391,8 @@ def write_out(op: str, result: Any, out: Any, args: Sequence[Any]) -> Any:
     ):
         raise RuntimeError(
             f"{op}: expected operands that need no gradient for out=, got one that requires grad; "
-            "functions with out=... arguments don't support automatic differentiation: use no_grad()"
+            "functions with out=... arguments don't support automatic differentiation: "
+            "use no_grad()"
         )
     if out.shape != result.shape:
         raise ShapeError(
@@ -451,8 +452,8 @@ def elementwise(
         )
     if dtype not in (promote, numeric, floating):
         raise TypeError(
-            f"elementwise: expected 'promote', 'numeric' or 'floating' for dtype, got {dtype!r}; use "
-            "one of them"
+            f"elementwise: expected 'promote', 'numeric' or 'floating' for dtype, got {dtype!r}; "
+            "use one of them"
         )
 
     def declare(function: Callable[..., Any]) -> Elementwise:

@@ -73,8 +73,8 @@ def floor_divide(x, y):
     reference="numpy:remainder",
 )
 def remainder(x, y):
-    """Remainder with the sign of the divisor, ``x - y * floor(x / y)``. Raises ZeroDivisionError for
-    an integer 0."""
+    """Remainder with the sign of the divisor, ``x - y * floor(x / y)``. Raises ZeroDivisionError
+    for an integer 0."""
     return x % y
 
 
@@ -267,7 +267,7 @@ def leaky_relu(x, negative_slope=0.01):
 
 
 @elementwise(
-    dx=lambda g, out, alpha: s.where(out <= 0, g * (out + alpha), g),
+    dx=lambda g, x, alpha: s.where(x <= 0, g * alpha * s.exp(x), g),
     dtype=floating,
     reference="numgrad.kernels.reference.elementwise:elu",
 )
@@ -314,7 +314,7 @@ def silu(x):
     reference="numgrad.kernels.reference.elementwise:gelu",
 )
 def gelu(x):
-    """``x * Phi(x)``, Phi the normal distribution function (Hendrycks & Gimpel 2016, exact form)."""
+    """``x * Phi(x)``, Phi the normal distribution function (Hendrycks & Gimpel 2016, exact)."""
     return 0.5 * x * (1 + s.erf(x * math.sqrt(0.5)))
 
 
@@ -415,9 +415,9 @@ def where(condition, x, y):
     reference="numgrad.kernels.reference.elementwise:guard",
 )
 def guard(x, y):
-    """Gradient ``x`` with 0 x non-finite counted as 0, where the incoming gradient ``y`` is 0. Where
-    it acts its derivative is 0, so that a branch not taken leaks nothing at any order; elsewhere it
-    is the identity, also where ``y`` is 0."""
+    """Gradient ``x`` with 0 x non-finite counted as 0, where the incoming gradient ``y`` is 0.
+    Where it acts its derivative is 0, so that a branch not taken leaks nothing at any order;
+    elsewhere it is the identity, also where ``y`` is 0."""
     return guarded(y, x)
 
 

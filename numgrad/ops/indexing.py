@@ -35,10 +35,14 @@ def _rows(kernel: Any, arrays: Sequence[np.ndarray], numbers: Sequence[int], ite
     launch.ranged(kernel, args, items, parallel=arrays[1].size >= launch.PARALLEL_MIN)
 
 
+def _take_rows_gradient(g: Any, index: Any, x_shape: Any) -> Any:
+    return add_rows(g, index, rows=x_shape[0])
+
+
 @primitive(
     infer=lambda x, index: ((index.shape[0], x.shape[1]), x.dtype),
     constant=("index",),
-    dx=lambda g, index, x_shape: add_rows(g, index, rows=x_shape[0]),
+    dx=_take_rows_gradient,
     reference="numgrad.kernels.reference.indexing:take_rows_8",
 )
 def take_rows(out, x, index):
@@ -68,10 +72,14 @@ def add_rows(out, v, index, *, rows):
 # ---------------------------------------------------------------------------------------- elements
 
 
+def _kept_gradient(g: Any, index: Any, v_shape: Any) -> Any:
+    return put_elements(g, _zeros(v_shape, g.dtype), index)
+
+
 @primitive(
     infer=lambda x, v, index: (x.shape, x.dtype),
     constant=("index",),
-    dx=lambda g, index, v_shape: put_elements(g, _zeros(v_shape, g.dtype), index),
+    dx=_kept_gradient,
     dv=lambda g, index, v_shape: _written_gradient(g, index, v_shape),
 )
 def put_elements(out, x, v, index):
@@ -107,10 +115,14 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     return zeros(shape, dtype=dtype)
 
 
+def _gather_gradient(g: Any, index: Any, x_shape: Any, axis: int) -> Any:
+    return scatter_along(g, index, shape=x_shape, axis=axis)
+
+
 @primitive(
     infer=lambda x, index, axis: (index.shape, x.dtype),
     constant=("index",),
-    dx=lambda g, index, x_shape, axis: scatter_along(g, index, shape=x_shape, axis=axis),
+    dx=_gather_gradient,
     reference="numpy:take_along_axis",
 )
 def gather_along(out, x, index, *, axis):
@@ -124,7 +136,7 @@ def gather_along(out, x, index, *, axis):
     dv=lambda g, index, axis: gather_along(g, index, axis=axis),
 )
 def scatter_along(out, v, index, *, shape, axis):
-    """Zeros of ``shape`` with ``out[…, index[…, j, …], …] += v[…, j, …]``; repeats add, in order."""
+    """Zeros of ``shape`` with ``out[…, index[…, j, …], …] += v[…, j, …]``; repeats add in order."""
     fill(out, 0)
     _along(f"add_along_{v.dtype.name}", out, v, index, axis, shape)
 
@@ -152,8 +164,8 @@ def check_index(op: str, index: Any, limit: int, name: str = "index") -> Any:
     if places.size and (places.min() < -limit or places.max() >= limit):
         bad = int(places.min()) if places.min() < -limit else int(places.max())
         raise IndexError(
-            f"{op}: expected {name} in [{-limit}, {limit - 1}], got {bad}; index {bad} is out of bounds "
-            f"for an axis of size {limit}"
+            f"{op}: expected {name} in [{-limit}, {limit - 1}], got {bad}; index {bad} is out of "
+            f"bounds for an axis of size {limit}"
         )
     if index.dtype == dtypes.int64 and not (places.size and places.min() < 0):
         return index
@@ -190,7 +202,7 @@ def gather(x: Any, dim: int, index: Any) -> Any:
 def index_select(x: Any, dim: int, index: Any) -> Any:
     """The slices of x along ``dim`` at the places of a 1-D ``index``."""
     axis = axis_of("index_select", dim, x.dim())
-    if isinstance(index, Value) and index.dim() > 1:
+    if isinstance(index, Value) and len(index.shape) > 1:
         raise ShapeError(
             expected("index_select", "one axis", "index", shown(index), "index with x[…] instead")
         )
@@ -234,8 +246,8 @@ def _normalised(x: Any, index: Any) -> list[Any]:
         raise IndexError(expected("index", "at most one ...", "index", index, "leave one out"))
     if used > x.dim():
         raise IndexError(
-            f"index: expected at most {x.dim()} indices for x, got {used}; too many indices for tensor "
-            f"of dimension {x.dim()}"
+            f"index: expected at most {x.dim()} indices for x, got {used}; too many indices for "
+            f"tensor of dimension {x.dim()}"
         )
     if ellipses:
         at = ellipses[0]
@@ -304,8 +316,8 @@ def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
             n = x.shape[axis]
             if not -n <= part < n:
                 raise IndexError(
-                    f"index: expected a place in [{-n}, {n - 1}] for axis {axis}, got {part}; index {part} "
-                    f"is out of bounds for dimension {axis} with size {n}"
+                    f"index: expected a place in [{-n}, {n - 1}] for axis {axis}, got {part}; "
+                    f"index {part} is out of bounds for dimension {axis} with size {n}"
                 )
             basic.append(part % n)
             axis += 1
@@ -313,8 +325,8 @@ def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
             if part.shape != x.shape[axis : axis + part.dim()]:
                 raise IndexError(
                     f"index: expected a mask of shape {x.shape[axis : axis + part.dim()]}, got "
-                    f"{part.shape}; The shape of the mask {part.shape} at index {axis} does not match the "
-                    f"shape of the indexed tensor {x.shape}"
+                    f"{part.shape}; The shape of the mask {part.shape} at index {axis} does not "
+                    f"match the shape of the indexed tensor {x.shape}"
                 )
             mask = part.array if part.dtype == dtypes.bool_ else part.array.view(np.bool_)
             flat = _true_places(mask)
@@ -354,8 +366,8 @@ def getitem(x: Any, index: Any) -> Any:
     """``x[index]``: integers, slices, None and ... give a view; int64 and bool tensors a copy."""
     if x.dim() == 0 and x.contagious is False and index == 0 and isinstance(index, int):
         raise IndexError(
-            "index: expected no index for a 0-dim tensor, got 0; invalid index of a 0-dim tensor: use "
-            "tensor.item() to convert it to a number"
+            "index: expected no index for a 0-dim tensor, got 0; invalid index of a 0-dim tensor: "
+            "use tensor.item() to convert it to a number"
         )
     basic, advanced = _split(x, index)
     y = slice_of(x, index=basic)
@@ -392,14 +404,14 @@ def _broadcast(places: Sequence[Any]) -> list[np.ndarray]:
 
 
 def setitem(x: Any, index: Any, value: Any) -> None:
-    """``x[index] = value``, broadcast and converted; part of the graph like any in-place operation."""
+    """``x[index] = value``, broadcast and converted; on the graph as any in-place operation."""
     from .creation import tensor
     from .movement import copy_
 
     basic, advanced = _split(x, index)
     if not advanced:
         target = slice_of(x, index=basic)
-        if isinstance(value, Value) and value.dim() > max(target.dim(), 1):
+        if isinstance(value, Value) and len(value.shape) > max(target.dim(), 1):
             value = view_as(value, shape=_without_lead(value.shape, target.dim()))
         copy_(target, value)
         return

@@ -71,7 +71,7 @@ _computed: dict[Any, store.Kernel] = {}
 
 
 def compute(title: str, function: Callable[..., Any], out: np.ndarray, *arrays: np.ndarray) -> None:
-    """``out = function(*arrays)`` for a function of scalars, computed in the first array's dtype."""
+    """``out = function(*arrays)`` for a function of scalars, computed in the first one's dtype."""
     key = (title, out.dtype, *(a.dtype for a in arrays))
     kernel = _computed.get(key)
     if kernel is None:

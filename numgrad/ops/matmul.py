@@ -32,10 +32,18 @@ def _batch_shape(a: tuple[int, ...], b: tuple[int, ...], x: Any, y: Any) -> tupl
         ) from None
 
 
+def _product_dx(g: Any, y: Any) -> Any:
+    return product(g, matrix_transpose(y))
+
+
+def _product_dy(g: Any, x: Any) -> Any:
+    return product(matrix_transpose(x), g)
+
+
 @primitive(
     infer=_infer,
-    dx=lambda g, y: product(g, matrix_transpose(y)),
-    dy=lambda g, x: product(matrix_transpose(x), g),
+    dx=_product_dx,
+    dy=_product_dy,
     dbias=lambda g, bias_shape: above.sum_to(g, bias_shape),
     reference="numgrad.kernels.reference.matmul:matmul",
 )
@@ -66,8 +74,8 @@ def product(out, x, y, bias=None):
     reference="numgrad.kernels.reference.matmul:linear",
 )
 def affine(out, x, weight, bias=None):
-    """``x (m, k) @ weight (n, k).T (+ bias (n,)) -> (m, n)``: one node, so that with a volatile x not
-    even the transpose of the weight is recorded."""
+    """``x (m, k) @ weight (n, k).T (+ bias (n,)) -> (m, n)``: one node, so that with a volatile x
+    not even the transpose of the weight is recorded."""
     if out.size:
         target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype)
         _gemm(target, x, weight.T, bias)
@@ -211,9 +219,9 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     x, weight = _operands("linear", x, weight)
     if weight.dim() != 2 or x.dim() < 1 or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(
-            f"linear: expected weight (n, {x.shape[-1] if x.dim() else 'k'}) to match x {x.shape}, got "
-            f"weight {weight.shape} (dtypes {x.dtype}, {weight.dtype}); mat1 and mat2 shapes cannot be "
-            "multiplied: check in_features"
+            f"linear: expected weight (n, {x.shape[-1] if x.dim() else 'k'}) to match x {x.shape}, "
+            f"got weight {weight.shape} (dtypes {x.dtype}, {weight.dtype}); mat1 and mat2 shapes "
+            "cannot be multiplied: check in_features"
         )
     if bias is not None:
         _operands("linear", x, bias)
@@ -241,7 +249,8 @@ def addmm(*args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
         m, a, b = args
     else:
         raise TypeError(
-            f"addmm: expected addmm(m, a, b, beta=1, alpha=1), got {len(args)} arguments; pass three"
+            f"addmm: expected addmm(m, a, b, beta=1, alpha=1), got {len(args)} arguments; pass "
+            "three"
         )
     out = mm(a, b)
     tensor_operand("addmm", m, "m")

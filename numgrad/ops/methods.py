@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..graph import dtypes
-from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.errors import DtypeError, GradError, ShapeError, expected, shown
+from ..graph.value import Value
 from . import arithmetic as ar
 from . import creation, indexing, movement, random, reduction
 from . import elementwise as e
@@ -31,37 +32,49 @@ def _converted(dtype: Any) -> Callable[[Any], Any]:
 
 def _logical(entry: Any, sign: str) -> Callable[..., Any]:
     def method(self: Any, *other: Any) -> Any:
-        for x in (self, *other):
-            dtype = x.dtype if hasattr(x, "dtype") else dtypes.of_scalar(x)
-            if dtype not in (dtypes.bool_, dtypes.uint8):
-                raise DtypeError(
-                    expected(
-                        sign, "bool (or uint8) operands", "x, y", shown(x), "compare with != 0"
-                    )
-                )
-        result = entry(self, *other)
-        return movement.to_dtype(result, self.dtype)
+        _check_masks(sign, self, *other)
+        return movement.to_dtype(entry(self, *other), self.dtype)
 
     method.__doc__ = f"Logical ``{sign}`` of masks."
     return method
 
 
+def _logical_in_place(entry: Any, sign: str) -> Callable[..., Any]:
+    def method(self: Any, other: Any) -> Any:
+        _check_masks(sign, self, other)
+        return entry.in_place(self, other)
+
+    method.__doc__ = f"Logical ``{sign}`` of masks, in place."
+    return method
+
+
+def _check_masks(sign: str, *operands: Any) -> None:
+    for x in operands:
+        dtype = x.dtype if hasattr(x, "dtype") else dtypes.of_scalar(x)
+        if dtype not in (dtypes.bool_, dtypes.uint8):
+            raise DtypeError(
+                expected(sign, "bool (or uint8) operands", "x, y", shown(x), "compare with != 0")
+            )
+
+
 def squeeze_(x: Any, dim: Any = None) -> Any:
     """``squeeze`` of the tensor itself."""
-    return _restride(x, movement.squeeze(x.detach(), dim))
+    return _restride("squeeze", x, movement.squeeze(x.detach(), dim))
 
 
 def unsqueeze_(x: Any, dim: int) -> Any:
     """``unsqueeze`` of the tensor itself."""
-    return _restride(x, movement.unsqueeze(x.detach(), dim))
+    return _restride("unsqueeze", x, movement.unsqueeze(x.detach(), dim))
 
 
-def _restride(x: Any, view: Any) -> Any:
-    if x.requires_grad and not x.is_leaf:
-        raise RuntimeError(
-            expected("squeeze_", "a leaf or a constant", "x", "a computed value", "use squeeze(…)")
+def _restride(op: str, x: Any, view: Any) -> Any:
+    if x.requires_grad:
+        raise GradError(
+            expected(f"{op}_", "a constant", "x", "one that requires grad", f"use {op}(…)")
         )
     x._array, x.shape = view.array, view.shape
+    if x._base is not None:
+        x._chain = (*x._chain, *view._chain)
     return x
 
 
@@ -78,8 +91,14 @@ def zero_(x: Any) -> Any:
     return fill_(x, 0)
 
 
+def _check_tensor(op: str, y: Any) -> None:
+    if not isinstance(y, Value):
+        raise TypeError(expected(op, "a Tensor", "y", shown(y), "use numgrad.tensor(…)"))
+
+
 def equal(x: Any, y: Any) -> bool:
     """Whether shapes and all elements are equal."""
+    _check_tensor("equal", y)
     return bool(x.shape == y.shape and (x.numel() == 0 or e.eq(x, y).all().item()))
 
 
@@ -87,6 +106,7 @@ def allclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """Whether ``|x - y| <= atol + rtol * |y|`` everywhere."""
+    _check_tensor("allclose", y)
     close = (x == y) | ((x - y).abs() <= y.abs() * rtol + atol)
     if equal_nan:
         close = close | (e.isnan(x) & e.isnan(y))
@@ -140,6 +160,7 @@ class Methods:
     floor_divide, floor_divide_ = e.floor_divide, _in_place(e.floor_divide)
     remainder, remainder_ = e.remainder, _in_place(e.remainder)
     pow, pow_ = ar.pow, ar.pow_
+    __ifloordiv__, __imod__, __ipow__ = floor_divide_, remainder_, pow_
     neg, neg_ = e.neg, _in_place(e.neg)
     abs, abs_ = e.abs, _in_place(e.abs)
     sign, sign_ = e.sign, _in_place(e.sign)
@@ -183,6 +204,9 @@ class Methods:
     __or__ = __ror__ = _logical(e.logical_or, "|")
     __xor__ = __rxor__ = _logical(e.logical_xor, "^")
     __invert__ = _logical(e.logical_not, "~")
+    __iand__ = _logical_in_place(e.logical_and, "&=")
+    __ior__ = _logical_in_place(e.logical_or, "|=")
+    __ixor__ = _logical_in_place(e.logical_xor, "^=")
     isnan, isfinite, isinf = e.isnan, e.isfinite, e.isinf
     equal, allclose = equal, allclose
 

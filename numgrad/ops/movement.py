@@ -28,8 +28,8 @@ def axis_of(op: str, axis: Any, ndim: int, name: str = "dim") -> int:
     room = max(ndim, 1)
     if not -room <= axis < room:
         raise IndexError(
-            f"{op}: expected {name} in [{-room}, {room - 1}], got {axis}; Dimension out of range for a "
-            f"tensor of {ndim} axes"
+            f"{op}: expected {name} in [{-room}, {room - 1}], got {axis}; Dimension out of range "
+            f"for a tensor of {ndim} axes"
         )
     return int(axis) + room if axis < 0 else int(axis)
 
@@ -68,8 +68,8 @@ def resolve_shape(op: str, shape: Sequence[Any], numel: int) -> tuple[int, ...]:
         return tuple(sizes)
     if not valid or unknown or known != numel:
         raise ShapeError(
-            f"{op}: expected a shape of {numel} elements, got {tuple(sizes)}; shape {tuple(sizes)} is "
-            f"invalid for input of size {numel}"
+            f"{op}: expected a shape of {numel} elements, got {tuple(sizes)}; shape {tuple(sizes)} "
+            f"is invalid for input of size {numel}"
         )
     return tuple(sizes)
 
@@ -121,13 +121,13 @@ def slice_of(x, *, index):
     return x[index if Ellipsis in index else (*index, Ellipsis)]
 
 
-class _ViewScatter:
-    """Declares ``view_scatter`` in a function, so that its rule can name it."""
+def _scattered_gradient(g: Any, v_shape: Any, chain: Sequence[Any]) -> Any:
+    return view_scatter(g, above.zeros((v_shape, g.dtype)), chain=chain)
 
 
 @primitive(
     infer=lambda x, v, chain: (x.shape, x.dtype),
-    dx=lambda g, v_shape, chain: view_scatter(g, above.zeros((v_shape, g.dtype)), chain=chain),
+    dx=_scattered_gradient,
     dv=lambda g, chain: replay(g, chain),
 )
 def view_scatter(out, x, v, *, chain):
@@ -288,8 +288,8 @@ def select(x: Any, dim: int, index: int) -> Any:
     n = x.shape[axis] if x.dim() else 0
     if not -n <= index < n:
         raise IndexError(
-            f"select: expected index in [{-n}, {n - 1}], got {index}; index {index} is out of bounds "
-            f"for dimension {axis} with size {n}"
+            f"select: expected index in [{-n}, {n - 1}], got {index}; index {index} is out of "
+            f"bounds for dimension {axis} with size {n}"
         )
     return slice_of(x, index=(*[slice(None)] * axis, int(index) % n))
 
@@ -347,9 +347,13 @@ def cast(out, x, *, dtype):
     copy_into(out, x)
 
 
+def _flip_gradient(g: Any, axes: tuple[int, ...]) -> Any:
+    return flip_axes(g, axes=axes)
+
+
 @primitive(
     infer=lambda x, axes: (x.shape, x.dtype),
-    dx=lambda g, axes: flip_axes(g, axes=axes),
+    dx=_flip_gradient,
     reference="numpy:flip",
 )
 def flip_axes(out, x, *, axes):
@@ -406,12 +410,13 @@ def concatenate(out, tensors, *, axis):
     start = 0
     for x in tensors:
         stop = start + x.shape[axis]
-        copy_into(out[(*[slice(None)] * axis, slice(start, stop))], x)
+        place = (*[slice(None)] * axis, slice(start, stop))
+        copy_into(out[place], x)
         start = stop
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Tensors joined along an existing axis; dtypes are promoted. Empty 1-D tensors are passed over."""
+    """Tensors joined along an axis; dtypes are promoted. Empty 1-D ones are passed over."""
     items = _sequence("cat", tensors)
     items = [x for x in items if x.shape != (0,)] or items[:1]
     axis = axis_of("cat", dim, items[0].dim())
@@ -452,14 +457,15 @@ def _sequence(op: str, tensors: Any) -> list[Any]:
 def copy_(x: Any, source: Any, non_blocking: bool = False) -> Any:
     """Write ``source``, broadcast and converted, into ``x``."""
     source = as_written("copy_", x, source)
-    if isinstance(source, Value):
-        if math.prod(source.shape) == 1 and source.shape != x.shape and math.prod(x.shape) == 1:
-            source = view_as(source, shape=x.shape)
+    # One element goes into one element, whatever the shapes: () and (1,) alike.
+    one = isinstance(source, Value) and math.prod(source.shape) == math.prod(x.shape) == 1
+    if one and source.shape != x.shape:
+        source = view_as(source, shape=x.shape)
     return assign.in_place(x, source)
 
 
 def as_written(op: str, x: Any, value: Any) -> Any:
-    """``value``, a number or a Tensor, in the dtype of ``x``: floats are cut towards 0 for integers."""
+    """``value``, a number or a Tensor, in the dtype of ``x``: floats are cut towards 0."""
     if not isinstance(x, Value):
         raise TypeError(expected(op, "a Tensor", "x", shown(x), "use numgrad.tensor(…)"))
     if isinstance(value, Value):

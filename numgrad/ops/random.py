@@ -16,9 +16,10 @@ from ..graph.errors import expected, shown
 from ..graph.value import Value
 from ..kernels import launch
 from ..kernels.cpu import random as kernels
-from .creation import check_device, tensor, uninitialised, with_grad
+from .creation import check_device, dtype_like, tensor, uninitialised, with_grad
 from .declare import NUMBERS
 from .kernel_calls import contiguous_array, copy_into, workspace
+from .movement import copy_, to_dtype
 from .primitive import primitive
 
 
@@ -166,12 +167,14 @@ def randn(
 
 def rand_like(x: Any, *, dtype: Any = None) -> Any:
     """``rand`` in the shape and dtype of x."""
-    return rand(x.shape, dtype=dtype or x.dtype)
+    kind = dtype_like("rand_like", x, dtype)
+    return rand(x.shape, dtype=kind)
 
 
 def randn_like(x: Any, *, dtype: Any = None) -> Any:
     """``randn`` in the shape and dtype of x."""
-    return randn(x.shape, dtype=dtype or x.dtype)
+    kind = dtype_like("randn_like", x, dtype)
+    return randn(x.shape, dtype=kind)
 
 
 def randint(
@@ -187,6 +190,13 @@ def randint(
     check_device("randint", device)
     if size is None or not isinstance(high, (int, np.integer)):
         low, high, size = 0, low, high if size is None else size
+    for name, bound in (("low", low), ("high", high)):
+        if isinstance(bound, bool) or not isinstance(bound, (int, np.integer)):
+            raise TypeError(expected("randint", "an integer", name, shown(bound), "use int()"))
+        if not -(2**63) <= bound < 2**63:
+            raise ValueError(expected("randint", "a 64-bit integer", name, bound, "lower it"))
+    if size is None:
+        raise TypeError("randint: expected a size, got none; write randint(low, high, (2, 3))")
     if not low < high:
         raise ValueError(expected("randint", "low < high", "low, high", (low, high), "swap them"))
     out = uninitialised("randint", (size,), dtypes.int64)
@@ -204,18 +214,12 @@ def randperm(n: int, *, generator: Any = None, device: Any = None) -> Any:
     return tensor(np.argsort(keys, kind="stable"))
 
 
-def _write(op: str, x: Any, values: Any) -> Any:
-    from .movement import copy_
-
-    return copy_(x, values)
-
-
 def uniform_(x: Any, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Any:
     """Write uniform numbers in [a, b)."""
     if not a <= b:
         raise ValueError(expected("uniform_", "a <= b", "a, b", (a, b), "swap them"))
     u = rand(x.shape, dtype=_floating("uniform_", x.dtype), generator=generator)
-    return _write("uniform_", x, u * (b - a) + a)
+    return copy_(x, u * (b - a) + a)
 
 
 def normal_(x: Any, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
@@ -223,32 +227,40 @@ def normal_(x: Any, mean: float = 0.0, std: float = 1.0, *, generator: Any = Non
     if not std >= 0:
         raise ValueError(expected("normal_", "a non-negative std", "std", std, "take abs(std)"))
     z = randn(x.shape, dtype=_floating("normal_", x.dtype), generator=generator)
-    return _write("normal_", x, z * std + mean)
+    return copy_(x, z * std + mean)
 
 
 def _probability(op: str, p: Any) -> float:
     if not isinstance(p, NUMBERS) or not 0 <= p <= 1:
         raise ValueError(
-            f"{op}: expected a probability in [0, 1] for p, got {p!r}; dropout probability has to "
-            "be "
+            f"{op}: expected a probability in [0, 1] for p, got {p!r}; {op} probability has to be "
             "between 0 and 1"
         )
     return float(p)
 
 
+def _probabilities(op: str, p: Any) -> Any:
+    """A tensor of probabilities."""
+    if not isinstance(p, Value):
+        raise TypeError(expected(op, "a Tensor", "p", shown(p), "use numgrad.tensor(…)"))
+    values = p.array
+    if values.size and not (values.min() >= 0 and values.max() <= 1):
+        raise ValueError(expected(op, "probabilities in [0, 1]", "p", shown(p), "clamp it"))
+    return p
+
+
 def bernoulli_(x: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
     """Write 1 with probability ``p`` (a number or a tensor), else 0."""
-    p = _probability("bernoulli_", p) if isinstance(p, NUMBERS) else p
+    p = _probabilities("bernoulli_", p) if isinstance(p, Value) else _probability("bernoulli_", p)
     kind = dtypes.float64 if x.dtype == dtypes.float64 else dtypes.float32
-    u = rand(x.shape, dtype=kind, generator=generator)
-    return _write("bernoulli_", x, (u < p).to(x.dtype))
+    return copy_(x, rand(x.shape, dtype=kind, generator=generator) < p)
 
 
 def bernoulli(p: Any, *, generator: Any = None) -> Any:
     """1 with probability ``p`` elementwise, else 0, in the dtype of p."""
-    return (rand(p.shape, dtype=_floating("bernoulli", p.dtype), generator=generator) < p).to(
-        p.dtype
-    )
+    p = _probabilities("bernoulli", p)
+    u = rand(p.shape, dtype=_floating("bernoulli", p.dtype), generator=generator)
+    return to_dtype(u < p, p.dtype)
 
 
 def random_(x: Any, low: int = 0, high: Any = None, *, generator: Any = None) -> Any:
@@ -256,25 +268,29 @@ def random_(x: Any, low: int = 0, high: Any = None, *, generator: Any = None) ->
     if high is None:
         limits = {"f": 2**24, "i": 2**31 - 1, "u": 256, "b": 2}
         low, high = (0, low) if low else (0, limits[x.dtype.kind])
-    return _write("random_", x, randint(low, high, x.shape, generator=generator).to(x.dtype))
+    return copy_(x, randint(low, high, x.shape, generator=generator))
 
 
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Any:
     """Normal numbers; ``mean`` and ``std`` may be tensors."""
+    lowest = std.array.min(initial=0) if isinstance(std, Value) else std
+    if not lowest >= 0:
+        raise ValueError(expected("normal", "a non-negative std", "std", lowest, "take abs(std)"))
     if size is None:
-        reference = mean if hasattr(mean, "shape") else std
-        size = np.broadcast_shapes(
-            getattr(mean, "shape", ()), getattr(std, "shape", ()), getattr(reference, "shape", ())
-        )
+        size = np.broadcast_shapes(getattr(mean, "shape", ()), getattr(std, "shape", ()))
     return randn(size, generator=generator) * std + mean
 
 
 # ------------------------------------------------------------------------------------------ dropout
 
 
+def _dropout_gradient(g: Any, p: Any, seed: Any, offset: Any) -> Any:
+    return dropout_at(g, p=p, seed=seed, offset=offset)
+
+
 @primitive(
     infer=lambda x, p, seed, offset: (x.shape, x.dtype),
-    dx=lambda g, p, seed, offset: dropout_at(g, p=p, seed=seed, offset=offset),
+    dx=_dropout_gradient,
     reference="numgrad.kernels.reference.random:dropout_float64",
 )
 def dropout_at(out, x, *, p, seed, offset):
@@ -300,10 +316,8 @@ def dropout(
         ValueError: p outside [0, 1].
     """
     p = _probability("dropout", p)
-    if not isinstance(x, Value):
-        raise TypeError(expected("dropout", "a Tensor", "x", shown(x), "use numgrad.tensor(…)"))
-    if x.dtype.kind != "f":
-        raise TypeError(expected("dropout", "a floating dtype", "x", shown(x), "use .float()"))
+    if not isinstance(x, Value) or x.dtype.kind != "f":
+        raise TypeError(expected("dropout", "a floating Tensor", "x", shown(x), "use .float()"))
     if not training or p == 0:
         return x
     seed, offset = (default_generator if generator is None else generator).take(

@@ -242,7 +242,7 @@ def logsumexp_over(out, x, *, axes, keepdim):
 
 
 def _shifted(x: Any, out: Any, axes: Sequence[int]) -> Any:
-    """``x - out``; where all of x was -inf (out is -inf) it is -inf, so that exp gives 0, not nan."""
+    """``x - out``; where all of x was -inf (out is -inf) it is -inf: exp then gives 0, not nan."""
     top = spread(out, x.shape, axes)
     return where(eq(top, -math.inf), -math.inf, x - top)
 
@@ -258,7 +258,7 @@ def log_plus(out: np.ndarray, total: np.ndarray, centre: np.ndarray) -> None:
     )
 
 
-# ------------------------------------------------------------------------ extremes with their places
+# ----------------------------------------------------------------------- extremes with their places
 
 
 def _infer_extreme(x: Any, axis: int, keepdim: bool) -> Any:
@@ -281,7 +281,7 @@ def _run_extreme(kind: str, values: Any, indices: Any, x: np.ndarray, axis: int)
     x = contiguous_array(x).reshape(x.shape or (1,))
     size = x.itemsize
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    length = x.shape[axis]
+    length: int = x.shape[axis]
     kernel = getattr(indexing, f"arg{kind}_{x.dtype.name}")
     args = [launch.address(values) if values is not None else 0, launch.address(indices)]
     args += [launch.address(x), length, inner, length * inner * size, inner * size, size]
@@ -330,7 +330,7 @@ def argmin_along(out, x, *, axis, keepdim):
     _run_extreme("min", None, out, x, axis)
 
 
-# ---------------------------------------------------------------------------------- public functions
+# --------------------------------------------------------------------------------- public functions
 
 
 def tensor_operand(op: str, x: Any, name: str = "x") -> Any:
@@ -460,8 +460,11 @@ def norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
-    """``log(sum(exp(x)))`` over ``dim``; -inf over -inf alone, with gradient 0."""
-    axes = axes_of("logsumexp", dim, _floating("logsumexp", x).dim())
+    """``log(sum(exp(x)))`` over ``dim``; -inf over -inf alone, with gradient 0. Integers are made
+    the default float."""
+    if tensor_operand("logsumexp", x).dtype.kind != "f":
+        x = to_dtype(x, dtypes.get_default_dtype())
+    axes = axes_of("logsumexp", dim, x.dim())
     return logsumexp_over(x, axes=axes, keepdim=bool(keepdim))
 
 
@@ -486,12 +489,12 @@ def _extreme(
 
 
 def max(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Largest of all, ``(values, indices)`` along ``dim``, or elementwise against another tensor."""
+    """Largest of all, ``(values, indices)`` along ``dim``, or elementwise against a tensor."""
     return _extreme("max", amax, max_along, maximum, x, dim, keepdim)
 
 
 def min(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Smallest of all, ``(values, indices)`` along ``dim``, or elementwise against another tensor."""
+    """Smallest of all, ``(values, indices)`` along ``dim``, or elementwise against a tensor."""
     return _extreme("min", amin, min_along, minimum, x, dim, keepdim)
 
 

@@ -76,7 +76,7 @@ def _floating(op: str, x: Any, dtype: Any) -> Any:
 
 
 def softmax(x: Any, dim: Any = None, dtype: Any = None) -> Any:
-    """``exp(x) / sum(exp(x))`` along ``dim``; without ``dim`` the old implicit axis, with a warning."""
+    """``exp(x) / sum(exp(x))`` along ``dim``; without it the old implicit axis, with a warning."""
     x = _floating("softmax", x, dtype)
     return softmax_along(x, axis=_axis("softmax", x, dim))
 

@@ -1,4 +1,4 @@
-"""Function in its static style: everything ctx offers, volatile, None, wrong counts, double backward."""
+"""Function in its static style: all that ctx offers, volatile, None, wrong counts, any order."""
 
 import gc
 import weakref
@@ -225,7 +225,7 @@ def test_wrong_number_of_gradients(gradients, count):
 def test_wrong_gradients():
     a, b = leaf(), leaf()
     y = returning(3, None).apply(a, b)
-    with pytest.raises(TypeError, match="^function Returning: expected a Tensor or None for"):
+    with pytest.raises(TypeError, match=r"^function Returning: expected a Tensor or None for"):
         y.sum().backward()
     y = returning(ones(2), None).apply(a, b)
     with pytest.raises(RuntimeError, match=r"invalid gradient at index 0 - got \(2,\)"):
@@ -233,7 +233,7 @@ def test_wrong_gradients():
     y = Scaled.apply(a, 2, b)
     Scaled.backward, kept = staticmethod(lambda ctx, g: (g, g, g)), Scaled.backward
     try:
-        with pytest.raises(RuntimeError, match="gradient different from None at position 1"):
+        with pytest.raises(RuntimeError, match=r"gradient different from None at position 1"):
             y.sum().backward()
     finally:
         Scaled.backward = staticmethod(kept)
@@ -291,7 +291,7 @@ def test_mark_dirty_through_a_view():
 
 
 def test_mark_dirty_errors():
-    with pytest.raises(RuntimeError, match="^a leaf Variable that requires grad has been used"):
+    with pytest.raises(RuntimeError, match=r"^a leaf Variable that requires grad has been used"):
         AddOne.apply(leaf())
     x = leaf()
     y = x * 2
@@ -299,7 +299,7 @@ def test_mark_dirty_errors():
     other = y * y
     AddOne.apply(y)
     saved.sum().backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation.*AddOne"):
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*AddOne"):
         other.sum().backward()
 
 
@@ -361,7 +361,7 @@ def test_once_differentiable():
     assert x.grad.tolist() == [2, 4, 6]
     (g,) = grad(Once.apply(x).sum(), x, create_graph=True)
     assert g.tolist() == [2, 4, 6]
-    with pytest.raises(RuntimeError, match="marked with @once_differentiable"):
+    with pytest.raises(RuntimeError, match=r"marked with @once_differentiable"):
         g.sum().backward()
 
 
@@ -370,11 +370,11 @@ def test_saved_tensors_are_checked_and_freed():
     y = x * 1
     z = Cube.apply(y).sum()
     y.add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation.*Cube saved 0"):
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*Cube saved 0"):
         z.backward()
     z = Cube.apply(x).sum()
     z.backward()
-    with pytest.raises(RuntimeError, match="^Trying to backward through the graph a second time"):
+    with pytest.raises(RuntimeError, match=r"^Trying to backward through the graph a second time"):
         z.backward()
 
 
@@ -411,13 +411,13 @@ def test_wrong_functions():
     class Nothing(Function):
         pass
 
-    with pytest.raises(TypeError, match="expected a staticmethod"):
+    with pytest.raises(TypeError, match=r"expected a staticmethod"):
         Instance.apply(leaf())
-    with pytest.raises(TypeError, match="^Instance: expected Instance.apply"):
+    with pytest.raises(TypeError, match=r"^Instance: expected Instance.apply"):
         Instance()(leaf())
-    with pytest.raises(TypeError, match="expected Tensors for the results of forward, got int 3"):
+    with pytest.raises(TypeError, match=r"expected Tensors for the results of forward, got int 3"):
         Number.apply(leaf())
-    with pytest.raises(NotImplementedError, match="forward"):
+    with pytest.raises(NotImplementedError, match=r"forward"):
         Nothing.apply(leaf())
 
 

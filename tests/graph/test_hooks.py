@@ -113,20 +113,20 @@ def test_hooks_on_a_value_changed_in_place_stay_at_the_old_value():
 def test_bad_replacement(result, error):
     x = leaf()
     x.register_hook(lambda g: result)
-    with pytest.raises(error, match="^register_hook: expected a"):
+    with pytest.raises(error, match=r"^register_hook: expected a"):
         (x * 2).sum().backward()
     assert x.grad is None
 
 
 def test_errors():
     volatile = Variable(ones(2), volatile=True)
-    with pytest.raises(RuntimeError, match="^cannot register a hook on a volatile variable"):
+    with pytest.raises(RuntimeError, match=r"^cannot register a hook on a volatile variable"):
         volatile.register_hook(print)
     text = "^cannot register a hook on a variable that doesn't require gradient"
     for constant in (ones(2), Variable(ones(2)), leaf().detach()):
         with pytest.raises(RuntimeError, match=text):
             constant.register_hook(print)
-    with pytest.raises(TypeError, match="^register_hook: expected a function for hook"):
+    with pytest.raises(TypeError, match=r"^register_hook: expected a function for hook"):
         leaf().register_hook(3)
 
 
@@ -145,7 +145,7 @@ def test_retain_grad_keeps_the_gradient_of_a_non_leaf():
     y.grad.zero_()
     assert x.grad.tolist() == [16, 32, 48]
     x.retain_grad()  # leaves do so anyway
-    with pytest.raises(RuntimeError, match="^can't retain_grad on Tensor that has requires_grad"):
+    with pytest.raises(RuntimeError, match=r"^can't retain_grad on Tensor that has requires_grad"):
         ones(2).retain_grad()
 
 
@@ -203,7 +203,7 @@ def test_retain_grad_makes_no_cycle():
 def test_grad_mode_inside_of_hooks():
     x = leaf()
     modes = []
-    x.register_hook(lambda g: modes.append(((g * x).requires_grad)))
+    x.register_hook(lambda g: modes.append((g * x).requires_grad))
     (x * x).sum().backward()
     (x * x).sum().backward(create_graph=True)
     x.grad = None

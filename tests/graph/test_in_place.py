@@ -47,7 +47,7 @@ WRITES = {
     "sub_itself": (lambda v, w: v.sub_(v), lambda v, w: v - v),
     "copy": (lambda v, w: v.copy_(w[2]), lambda v, w: v * 0 + w[2]),
     "fill": (lambda v, w: v.fill_(3.0), lambda v, w: v * 0 + 3.0),
-    "pow": (lambda v, w: v.pow_(w[0]), lambda v, w: v**w[0]),
+    "pow": (lambda v, w: v.pow_(w[0]), lambda v, w: v ** w[0]),
     "div": (lambda v, w: v.div_(v + w[0]), lambda v, w: v / (v + w[0])),
 }
 
@@ -96,7 +96,7 @@ def test_second_gradients(write):
             base = replaced(base, select, out_of_place(select(base), w))
         first = grad((base**3).sum(), [x, w], create_graph=True, allow_unused=True)
         total = sum((g * g).sum() for g in first if g is not None)
-        results.append([g for g in grad(total, [x, w], allow_unused=True)])
+        results.append(grad(total, [x, w], allow_unused=True))
     for a, b in zip(*results, strict=True):
         if a is not None and b is not None:
             close(a, b)
@@ -172,7 +172,7 @@ def test_detach_cuts_and_shares_the_version():
     z.sum().backward(retain_graph=True)  # exp keeps its result, which did not change
     w = y * y
     cut.mul_(2)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation"):
         w.sum().backward()
 
 
@@ -195,7 +195,7 @@ def test_detach_in_place():
     assert x.grad.tolist() == [6] * 6  # graphs made earlier keep the old node
     view.sum().backward()
     assert x.grad.tolist() == [6, 8, 8, 8, 8, 8]
-    with pytest.raises(RuntimeError, match="^Can't detach views in-place"):
+    with pytest.raises(RuntimeError, match=r"^Can't detach views in-place"):
         (x * 2)[1:].detach_()
     x.detach_()
     assert not x.requires_grad
@@ -236,7 +236,7 @@ def test_every_write_bumps_both_counters(name):
     assert x.storage.writes > writes
 
 
-# -------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 def test_a_saved_value_that_changed():  # values.md row 17
@@ -255,7 +255,7 @@ def test_a_saved_value_that_changed():  # values.md row 17
     z = x * 1
     product = z * z
     z[0] = 3
-    with pytest.raises(RuntimeError, match="modified by an inplace operation.*mul saved"):
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*mul saved"):
         product.sum().backward()
 
 
@@ -265,11 +265,11 @@ def test_leaves_and_views_of_leaves():
     for write in (lambda: x.add_(1), lambda: x.zero_(), lambda: x.copy_(ones(6))):
         with pytest.raises(
             RuntimeError,
-            match="^a leaf Variable that requires grad has been used in an in-place operation.",
+            match=r"^a leaf Variable that requires grad has been used in an in-place operation.",
         ):
             write()
     for write in (lambda: view.add_(1), lambda: x.__setitem__(0, 1.0)):
-        with pytest.raises(RuntimeError, match="^a view of a leaf Variable that requires grad"):
+        with pytest.raises(RuntimeError, match=r"^a view of a leaf Variable that requires grad"):
             write()
     assert x.tolist() == leaf().tolist() and x._version == 0
     with no_grad():
@@ -282,7 +282,7 @@ def test_a_view_made_without_history():
     with no_grad():
         view = base[1:]
         view.add_(1)
-    with pytest.raises(RuntimeError, match="^A view was created in no_grad mode"):
+    with pytest.raises(RuntimeError, match=r"^A view was created in no_grad mode"):
         view.add_(1)
     with no_grad(), enable_grad():
         base[1:].add_(1)
@@ -291,7 +291,7 @@ def test_a_view_made_without_history():
 def test_overlapping_memory():  # values.md rows 18 and 34
     a = ones(1, 1).expand(4, 5)
     for write in (lambda: a.add_(1), lambda: a.copy_(ones(4, 5)), lambda: a.__setitem__(0, 2.0)):
-        with pytest.raises(RuntimeError, match="unsupported operation: more than one element"):
+        with pytest.raises(RuntimeError, match=r"unsupported operation: more than one element"):
             write()
     assert a.sum().item() == 20
     ones(0, 1).expand(0, 3).add_(1)
@@ -348,6 +348,6 @@ def test_read_only_memory():
     array.flags.writeable = False
     y = numgrad.from_numpy(np.ones(3, np.float32))
     y._array = array
-    with pytest.raises(RuntimeError, match="^add_: expected writable memory"):
+    with pytest.raises(RuntimeError, match=r"^add_: expected writable memory"):
         y.add_(1)
     assert x.tolist() == [1, 1, 1]

@@ -165,7 +165,7 @@ print(json.dumps([launch.threading_layer(), tasks]))
 
 
 def test_no_more_threads_than_asked_for_are_used():
-    # Four in Numba's pool; OpenMP makes a team of as many as a loop may use, this thread among them.
+    # Four in Numba's pool; OpenMP makes a team of as many as a loop may use, with this thread.
     environment = {"NUMBA_NUM_THREADS": "4", "NUMGRAD_NUM_THREADS": "1"}
     layer, (one, two, three) = program(COUNTED, **environment)
     if layer == "omp":
@@ -183,7 +183,8 @@ x = numgrad.tensor(rng.standard_normal((300, 700)).astype(np.float32))
 w = numgrad.tensor(rng.standard_normal((700, 128)).astype(np.float32))
 def run():
     y = (x * 3 + x.t().t()).tanh()
-    return [a.numpy().tobytes() for a in (y, y @ w, y.sum(0), y.sum(), y.softmax(1), y[::2, 3:].exp())]
+    results = y, y @ w, y.sum(0), y.sum(), y.softmax(1), y[::2, 3:].exp()
+    return [a.numpy().tobytes() for a in results]
 answers = [None] * 8
 def work(i):
     for _ in range(10):
@@ -204,7 +205,7 @@ def test_eight_threads_launch_at_once(layer):
     assert equal == [True] * 8
 
 
-# ----------------------------------------------------------------------------------------- launchers
+# ---------------------------------------------------------------------------------------- launchers
 
 
 def test_launch_counters_are_a_threads_own():

@@ -113,7 +113,7 @@ def child():
 
 
 def check(answer, *, compiled, warned=None, result=RIGHT, kernels=KERNELS):
-    """Right, so many compiled and the rest loaded, and one StoreWarning about ``warned`` or none."""
+    """Right; so many compiled and the rest loaded; one StoreWarning about ``warned`` or none."""
     assert answer["result"] == result
     assert (answer["compiled"], answer["hits"]) == (compiled, kernels - compiled)
     if warned is None:
@@ -218,8 +218,8 @@ result = [out[0], float(numgrad.exp(numgrad.tensor([1.0]))[0])]
 
 
 def test_edited_helpers_and_intrinsics_change_the_result(tmp_path):
-    # The package in a copy: a handwritten kernel with a helper and an intrinsic of other modules, and
-    # a generated one (exp) with a helper.
+    # The package in a copy: a handwritten kernel with a helper and an intrinsic of other modules,
+    # and a generated one (exp) with a helper.
     shutil.copytree(REPOSITORY / "numgrad", tmp_path / "numgrad")
     kernels = tmp_path / "numgrad" / "kernels"
     (kernels / "cpu" / "probe.py").write_text(PROBE)
@@ -345,7 +345,7 @@ def test_damaged_file_costs_a_recompile_and_one_warning(child, warm, how, file, 
 
 
 def test_everything_damaged_is_mended(child, warm):
-    folders = sum(kernel_folders(warm).values(), [])
+    folders = [folder for found in kernel_folders(warm).values() for folder in found]
     damage(folders, "*/*.nb[ic]", garbage)
     damage(folders[:1], "*/*.seal", truncate)
     check(child(warm), compiled=KERNELS, warned="damaged")
@@ -498,7 +498,7 @@ def test_folder_named_anew_and_removed_while_running(monkeypatch, tmp_path):
     assert list((tmp_path / "b").rglob("*.seal"))
 
 
-# ------------------------------------------------------------------------------ Numba's own settings
+# ----------------------------------------------------------------------------- Numba's own settings
 
 
 USERS_OWN = """

@@ -131,8 +131,8 @@ def test_errors():
     for p in (-0.1, 1.1, "0.5", None, float("nan")):
         with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
             numgrad.dropout(x, p)
-    with pytest.raises(TypeError, match="a floating dtype for x"):
+    with pytest.raises(TypeError, match="a floating Tensor for x"):
         numgrad.dropout(numgrad.tensor([1, 2]), 0.5)
-    with pytest.raises(TypeError, match="a Tensor for x"):
+    with pytest.raises(TypeError, match="a floating Tensor for x"):
         numgrad.dropout([1.0], 0.5)
     assert numgrad.get_rng_state().tolist() == state

@@ -191,6 +191,13 @@ def test_second_gradient_where_g_is_zero(entry):
     check_gradients(loss, arrays, f"{entry.name} at 0", orders=(2,), float32=False)
 
 
+@pytest.mark.parametrize(("name", "slope"), [("elu", "alpha"), ("leaky_relu", "negative_slope")])
+def test_negative_slope(name, slope):
+    """The sign of the result does not tell that of the operand."""
+    x = samples.smooth(ENTRIES[name], (4, 5), rng_of(ENTRIES[name]))
+    check_gradients(lambda x: ENTRIES[name](x, **{slope: -0.5}), x, name)
+
+
 @each_differentiable
 def test_broadcast(entry):
     """A gradient has its operand's shape: summed over the axes that broadcasting added."""

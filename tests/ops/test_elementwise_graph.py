@@ -278,6 +278,35 @@ def test_in_place_dtypes():
     assert b.grad.tolist() == [1, 2] and b.grad.dtype == np.float64
 
 
+def test_in_place_operators():
+    """Each writes to the tensor's own memory: another handle sees it."""
+    x = numgrad.tensor([7.0, -7.0])
+    for write, expected in (
+        (lambda t: t.__iadd__(1), [8, -6]),
+        (lambda t: t.__isub__(1), [6, -8]),
+        (lambda t: t.__imul__(2), [14, -14]),
+        (lambda t: t.__itruediv__(2), [3.5, -3.5]),
+        (lambda t: t.__ifloordiv__(2), [3, -4]),
+        (lambda t: t.__imod__(2), [1, 1]),
+        (lambda t: t.__ipow__(2), [49, 49]),
+    ):
+        y = x.clone()
+        alias = y.view(2)
+        assert write(y) is y and alias.tolist() == expected
+    mask = numgrad.tensor([True, False, True])
+    alias, other = mask.view(3), numgrad.tensor([True, True, False])
+    mask &= other
+    assert alias.tolist() == [True, False, False]
+    mask |= other
+    assert alias.tolist() == [True, True, False]
+    mask ^= numgrad.tensor([True, False, True])
+    assert alias.tolist() == [False, True, True]
+    assert (~mask).tolist() == [True, False, False] and (mask & True).tolist() == mask.tolist()
+    with pytest.raises(TypeError, match="bool"):
+        mask &= x[0]
+    assert alias.tolist() == [False, True, True]
+
+
 def test_overlap():
     """An operand that overlaps the destination counts as copied first."""
     start = np.arange(1.0, 13.0).reshape(3, 4)

@@ -54,6 +54,12 @@ CASES = {f"{kind}-{i}": c for kind, cases in (("basic", BASIC), ("advanced", ADV
 each_case = pytest.mark.parametrize("index", CASES.values(), ids=CASES.keys())
 
 
+def _width(part):
+    if part is None or part is ... or isinstance(part, (bool, np.bool_)):
+        return 0
+    return part.ndim if isinstance(part, np.ndarray) and part.dtype == bool else 1
+
+
 def places(shape, index):
     """The flat places an index names, as PyTorch does: integers, slices and new axes first, then
     arrays and masks. (NumPy takes an integer beside an array for an array.)"""
@@ -63,6 +69,9 @@ def places(shape, index):
     parts = [int(p) if isinstance(p, np.integer) else p for p in parts]
     if not any(isinstance(p, np.ndarray) for p in parts):
         return flat[index]
+    used = sum(_width(p) for p in parts)
+    at = next((i for i, p in enumerate(parts) if p is ...), len(parts))
+    parts[at : at + 1] = [slice(None)] * (len(shape) - used)
     basic, advanced = [], []
     for p in parts:
         if isinstance(p, np.ndarray):
@@ -71,8 +80,8 @@ def places(shape, index):
             advanced.append(p)
         else:
             basic.append(p)
-            if not isinstance(p, int):
-                advanced.append(... if p is ... else slice(None))
+            if isinstance(p, bool) or not isinstance(p, int):
+                advanced.append(slice(None))
     return flat[tuple(basic)][tuple(advanced)]
 
 
@@ -178,17 +187,13 @@ def indices(draw):
     common = draw(st.lists(st.integers(0, 3), max_size=2))
     parts, axis = [], 0
     count = draw(st.integers(0, len(shape)))
-    ellipsis = draw(st.integers(0, count)) if draw(st.booleans()) else -1
+    ellipsis = draw(st.integers(0, count)) if draw(st.booleans()) else count + 1
     while axis < count:
-        if len(parts) == ellipsis:
+        if axis == ellipsis:
             parts.append(...)
         if draw(st.integers(0, 5)) == 0:
             parts.append(None)
-        n = (
-            shape[axis]
-            if ellipsis < 0 or len(parts) <= ellipsis
-            else shape[len(shape) - count + axis]
-        )
+        n = shape[axis] if axis < ellipsis else shape[len(shape) - count + axis]
         kind = draw(st.sampled_from(["int", "slice", "slice", "array", "array", "mask"]))
         if kind == "int" and n:
             parts.append(draw(st.integers(-n, n - 1)))

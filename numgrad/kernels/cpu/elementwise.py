@@ -224,8 +224,8 @@ def run(frame, lo, hi, worker):
 
 
 BLOCKS_OBJECTS = 3
-"""Slots of the frame of ``blocks``: the address of the block kernel, the packed sizes, the answer, the
-address of each array object."""
+"""Slots of the frame of ``blocks``: the address of the block kernel, the packed sizes, the answer,
+then the address of each array object."""
 BLOCKS_MAX = 31
 """Operands that ``blocks`` takes: the sizes are two bits each."""
 

@@ -50,8 +50,8 @@ def compiled(name):
 def layouts(draw, shape, broadcast):
     """``(base shape, view)``: ``view(base)`` has ``shape`` and lies in the base anyhow.
 
-    Axes are permuted, stepped over, reversed, and cut out of longer ones; with ``broadcast`` leading
-    axes may be missing, and others have length 1 or stride 0.
+    Axes are permuted, stepped over, reversed, and cut out of longer ones; with ``broadcast``
+    leading axes may be missing, and others have length 1 or stride 0.
     """
     skipped = draw(st.integers(0, len(shape))) if broadcast and draw(st.booleans()) else 0
     own = list(shape[skipped:])
@@ -90,7 +90,7 @@ many = st.sampled_from(
 
 @st.composite
 def calls(draw, shapes):
-    """A case, the layouts of its outputs and inputs, and which input is the output itself, if any."""
+    """A case, the layouts of its outputs and inputs, and which input is the output itself."""
     name, shape = draw(st.sampled_from(sorted(CASES))), draw(shapes)
     outputs, inputs, _, _ = CASES[name]
     outs = [draw(layouts(shape, False)) for _ in outputs]
