@@ -35,7 +35,8 @@ def set_default_dtype(dtype: Any) -> None:
     found = as_dtype(dtype, "set_default_dtype")
     if found not in FLOATING:
         raise TypeError(
-            f"set_default_dtype: expected float32 or float64 for dtype, got {found}; use one of them"
+            f"set_default_dtype: expected float32 or float64 for dtype, got {found}; use one of "
+            "them"
         )
     _default = found
 
@@ -78,8 +79,8 @@ def promote_types(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 def result_type(operands: Iterable[tuple[np.dtype[Any], int]]) -> np.dtype[Any]:
     """The dtype of an operation on ``(dtype, class)`` operands.
 
-    Class 0 is a tensor with axes, 1 a 0-dim tensor, 2 a Python number: a lower-priority operand only
-    counts if its kind (bool < integer < floating) is above that of the others.
+    Class 0 is a tensor with axes, 1 a 0-dim tensor, 2 a Python number: an operand of a higher class
+    only counts if its kind (bool < integer < floating) is above that of the others.
     """
     best: list[np.dtype[Any] | None] = [None, None, None]
     for dtype, priority in operands:

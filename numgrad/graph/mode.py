@@ -188,3 +188,22 @@ def is_grad_enabled() -> bool:
 def is_inference_mode_enabled() -> bool:
     """Whether this thread is inside ``inference_mode``."""
     return state.inference
+
+
+def composite(function: F) -> F:
+    """Declare a function made of several ops: with a volatile operand none of them is recorded.
+
+    Without it an op on parameters alone (the transpose of a weight) would make a node that nobody
+    can reach.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **named: Any) -> Any:
+        if state.grad:
+            for x in (*args, *named.values()):
+                if getattr(x, "_volatile", False):
+                    with no_grad():
+                        return function(*args, **named)
+        return function(*args, **named)
+
+    return wrapped  # type: ignore[return-value]

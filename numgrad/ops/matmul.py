@@ -8,6 +8,7 @@ import numpy as np
 from ..graph import dtypes
 from ..graph.apply import above
 from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.mode import composite
 from ..kernels import launch
 from ..kernels.cpu import matmul as kernels
 from .kernel_calls import copy_into, workspace
@@ -112,8 +113,8 @@ def _gemm(out: np.ndarray, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None
     launch.ranged(kernel, args, items, workers=workers)
 
 
-PARALLEL_MIN = 1 << 18
-"""Multiplications above which a product is worth several threads (about 5 us on one)."""
+PARALLEL_MIN = 1 << 20
+"""Multiplications above which a product is worth several threads (about 20 us on one)."""
 
 
 def _operands(op: str, x: Any, y: Any) -> tuple[Any, Any]:
@@ -144,6 +145,7 @@ def _inner(op: str, x: Any, y: Any) -> None:
         )
 
 
+@composite
 def matmul(x: Any, y: Any) -> Any:
     """``x @ y``: matrices, vectors, and batches of matrices with broadcast batch axes.
 
@@ -210,6 +212,7 @@ def dot(x: Any, y: Any) -> Any:
     return matmul(x, y)
 
 
+@composite
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """``x @ weight.T + bias``: x (…, k), weight (n, k), bias (n,) gives (…, n).
 
@@ -238,6 +241,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return out if x.dim() == 2 else reshape(out, *x.shape[:-1], weight.shape[0])
 
 
+@composite
 def addmm(*args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     """``beta * m + alpha * (a @ b)``, m broadcast; with ``beta=0`` without m, even where it is nan.
     Also in the old order ``(beta, m, alpha, a, b)``."""

@@ -55,6 +55,10 @@ def _check_masks(sign: str, *operands: Any) -> None:
             raise DtypeError(
                 expected(sign, "bool (or uint8) operands", "x, y", shown(x), "compare with != 0")
             )
+        if dtype == dtypes.uint8 and isinstance(x, Value) and x.array.max(initial=0) > 1:
+            raise DtypeError(
+                expected(sign, "masks of 0 and 1", "x, y", shown(x), "compare with != 0")
+            )
 
 
 def squeeze_(x: Any, dim: Any = None) -> Any:

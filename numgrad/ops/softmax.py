@@ -7,6 +7,7 @@ import numpy as np
 
 from ..graph import dtypes
 from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.mode import composite
 from ..kernels import scalar as s
 from .elementwise import exp, ne, square, sub, where
 from .indexing import check_index, gather_along
@@ -116,6 +117,7 @@ def reduced(loss: Any, reduction: str) -> Any:
     return loss if reduction == "none" else mean(loss) if reduction == "mean" else sum(loss)
 
 
+@composite
 def mse_loss(
     x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Any:
@@ -127,6 +129,7 @@ def mse_loss(
     return reduced(square(_difference("mse_loss", x, target)), reduction)
 
 
+@composite
 def l1_loss(
     x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Any:
@@ -175,6 +178,7 @@ def _classes_last(op: str, x: Any, target: Any) -> tuple[Any, Any]:
     return (unsqueeze(x, 0) if x.dim() == 1 else x), reshape(target, -1)
 
 
+@composite
 def nll_loss(
     x: Any,
     target: Any,
@@ -226,6 +230,7 @@ def nll_loss(
     return sum(losses) / count
 
 
+@composite
 def cross_entropy(
     x: Any,
     target: Any,

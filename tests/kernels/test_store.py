@@ -424,6 +424,19 @@ IndexDataCacheFile._save_data = full
 """
 
 
+def test_after_a_failed_write_nothing_is_compiled_twice(monkeypatch, tmp_path):
+    asked = []
+
+    def build(folder):
+        asked.append(folder)
+        return "compiled", 0
+
+    monkeypatch.setattr(store, "stats", store.Stats())
+    monkeypatch.setattr(store, "_unwritable", True)
+    assert store._compile(build, tmp_path / "kernel") == "compiled"
+    assert asked == [None] and store.stats.compiled == 1
+
+
 # ------------------------------------------------------------------------------------- concurrency
 
 
