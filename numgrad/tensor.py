@@ -8,6 +8,7 @@ import numpy as np
 
 from .graph import dtypes, mode
 from .graph.above import above
+from .graph.apply import apply
 from .graph.device import device as device_type
 from .graph.errors import GradError, expected, shown
 from .graph.storage import PARAMETER, allocate, category
@@ -16,6 +17,7 @@ from .ops import arithmetic as ar
 from .ops import creation, movement
 from .ops import elementwise as e
 from .ops.creation import Size
+from .ops.declare import NO_ATTRS, Elementwise
 from .ops.kernel_calls import copy_into
 from .ops.matmul import matmul
 from .ops.methods import Methods
@@ -33,7 +35,15 @@ def _operator(function: Any, reflected: bool = False) -> Callable[..., Any]:
             return NotImplemented
         return function(other, self) if reflected else function(self, other)
 
-    return method
+    if reflected or not isinstance(function, Elementwise):
+        return method
+
+    def quick(self: Any, other: Any) -> Any:
+        if isinstance(other, Value):  # what ``function(self, other)`` does, without its keywords
+            return apply(function, function.convert((self, other)), NO_ATTRS)
+        return method(self, other)
+
+    return quick
 
 
 _OPERANDS = (Value, int, float, bool, np.number, np.bool_)

@@ -37,6 +37,21 @@ promote, numeric, floating = "promote", "numeric", "floating"
 default float."""
 
 
+_constants: dict[str, dict[Any, Constant]] = {d.char: {} for d in dtypes.FLOATING}
+
+
+def constant_of(value: Any, dtype: np.dtype) -> Constant:
+    """A Python number as a constant of a floating dtype; recent ones are kept, for code repeats."""
+    kept = _constants[dtype.char] if value else {}  # 0.0 == -0.0: as a key zero is ambiguous
+    found = kept.get(value)
+    if found is None:
+        found = Constant(np.array(value, dtype))
+        if len(kept) >= 256:
+            kept.clear()
+        kept[value] = found
+    return found
+
+
 def broadcast_shapes(op: str, inputs: Sequence[Any], names: Sequence[str]) -> tuple[int, ...]:
     """The common shape of the operands, by NumPy's rules.
 
@@ -118,6 +133,7 @@ class Elementwise(Op):
             for operand, rule in zip(self.operands, self.rules, strict=True)
             if rule is not None
         }
+        self._plain = not self.conditions
         self._forward: dict[Any, store.Kernel] = {}
         self._backward: dict[Any, Any] = {}
 
@@ -207,14 +223,17 @@ class Elementwise(Op):
     def convert(self, args: Sequence[Any]) -> Sequence[Any]:
         """Operands of the compute dtype; Python numbers become constants of it."""
         first = args[0]
-        if isinstance(first, Value) and not self.conditions:
+        if self._plain and isinstance(first, Value):  # quickly, what nearly every call is
             dtype = first.dtype
-            for x in args:
-                if not isinstance(x, Value) or x.dtype != dtype:
-                    break
-            else:
-                if dtype == self._ruled(dtype):
+            if dtype.kind == "f" or dtype is self._ruled(dtype):
+                for x in args:
+                    if not isinstance(x, Value) or x.dtype is not dtype:
+                        break
+                else:
                     return args
+                number = args[1] if len(args) == 2 and first.shape and dtype.kind == "f" else None
+                if type(number) in (float, int):
+                    return first, constant_of(number, dtype)
         compute = self._compute_dtype(args)
         return [
             self._operand(name, x, dtypes.bool_ if name in self.conditions else compute)
@@ -285,9 +304,14 @@ class Elementwise(Op):
     def infer(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Spec]:
         shape = inputs[0].shape
         for x in inputs:
-            if x.shape != shape:
-                shape = broadcast_shapes(self.name, inputs, self.operands)
-                break
+            other = x.shape
+            if other != shape and other:
+                if shape:
+                    shape = broadcast_shapes(self.name, inputs, self.operands)
+                    break
+                shape = other
+        if self._plain and not self.is_condition:
+            return ((shape, inputs[0].dtype),)
         return ((shape, dtypes.bool_ if self.is_condition else self._compute(inputs)),)
 
     def _compute(self, inputs: Sequence[Any]) -> np.dtype:
