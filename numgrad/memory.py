@@ -82,7 +82,7 @@ class track:
     def __enter__(self) -> "track":
         self._closed: dict[str, Any] | None = None
         self._start_nodes = node.counters.total("nodes")
-        self._start_launches = launch.counters.total("launches")
+        self._start_launches = launch.launches.value
         self._recorder = node.Recorder()
         node.recorders.append(self._recorder)
         self._peak = storage.open_peak()
@@ -105,7 +105,7 @@ class track:
         peak = self._peak
         return {
             "nodes": node.counters.total("nodes") - self._start_nodes,
-            "launches": launch.counters.total("launches") - self._start_launches,
+            "launches": launch.launches.value - self._start_launches,
             "saved_tensors": count,
             "saved_bytes": sum(saved.values()),
             "peak_bytes": peak.total - peak.start,

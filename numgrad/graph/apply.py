@@ -59,13 +59,13 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             if x.contagious:
                 variable = True
             arrays.append(x.array)
-    local.op = op.name
     if how == RECORD and specs is not None and not _differentiable(specs):
         how = UNNEEDED
     aux = None
     results: Any
     if specs is not None and len(specs) == 1:  # written out: nearly every call comes through here
-        array, storage = allocate(*specs[0])
+        shape, dtype = specs[0]
+        array, storage = allocate(shape, dtype, op.name)
         aux = op.run((array,), arrays, attrs, how == RECORD)
         result = make(array, storage, variable)
         if how != RECORD:
@@ -77,12 +77,13 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             return result
         results = (result,)
     elif specs is not None:
-        made = [allocate(shape, dtype) for shape, dtype in specs]
+        made = [allocate(shape, dtype, op.name) for shape, dtype in specs]
         aux = op.run([array for array, _ in made], arrays, attrs, how == RECORD)
         results = [make(array, storage, variable) for array, storage in made]
     elif op.view:
         results = [_view(op, inputs[0], arrays[0], attrs, variable)]
     else:
+        local.account.op = op.name
         results = [make(a, storage, variable) for a, storage in op.run_dynamic(arrays, attrs)]
     if how == RECORD:
         if specs is None:
@@ -289,7 +290,7 @@ def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         edges = edges_of(op, inputs)
         kept = _keep(op, inputs, edges, target)
     arrays = [target] + [None if y is None else disjoint(y.array, target) for y in inputs[1:]]
-    local.op = op.name
+    local.account.op = op.name
     aux = op.run([target], arrays, attrs, how == RECORD)
     wrote(x, op.name + "_")
     if how == RECORD:

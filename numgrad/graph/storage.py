@@ -40,15 +40,20 @@ pool = Pool()
 
 
 class Account:
-    """One thread's sums: live bytes and live storages a category. Merged when read."""
+    """One thread's sums: live bytes and live storages a category. Merged when read.
 
-    __slots__ = ("bytes", "counts", "thread", "total")
+    ``category`` is what the thread's new storages count under, ``op`` the op it runs.
+    """
+
+    __slots__ = ("bytes", "category", "counts", "op", "thread", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self.bytes = [0] * len(CATEGORIES)
         self.counts = [0] * len(CATEGORIES)
         self.thread = weakref.ref(threading.current_thread())
+        self.category = ACTIVATION
+        self.op: str | None = None
 
 
 class Peak:
@@ -70,8 +75,6 @@ _folding = threading.Lock()
 class _Local(threading.local):
     def __init__(self) -> None:
         self.account = Account()
-        self.category = ACTIVATION
-        self.op: str | None = None
         _fold()
         _accounts.append(self.account)
 
@@ -122,7 +125,7 @@ def _note_peak(total: int) -> None:
     by_category = bytes_by_category()
     for peak in _peaks:
         if total > peak.total:
-            peak.total, peak.by_category, peak.op = total, by_category, local.op
+            peak.total, peak.by_category, peak.op = total, by_category, local.account.op
     _threshold = min(peak.total for peak in _peaks)
 
 
@@ -176,11 +179,13 @@ class Storage:
 
     __slots__ = ("__weakref__", "category", "counted", "nbytes", "owned", "saved", "writes")
 
-    def __init__(self, nbytes: int, category: int, owned: bool = True) -> None:
+    def __init__(
+        self, nbytes: int, category: int, owned: bool = True, account: Account | None = None
+    ) -> None:
         self.nbytes, self.category, self.counted, self.owned = nbytes, category, category, owned
         self.writes = self.saved = 0
         if owned:
-            account = local.account
+            account = account or local.account
             account.bytes[category] += nbytes
             account.counts[category] += 1
             account.total = total = account.total + nbytes
@@ -234,19 +239,25 @@ _new_array = np.empty
 _ndarray = np.ndarray
 
 
-def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[np.ndarray, Storage]:
+def allocate(
+    shape: tuple[int, ...], dtype: np.dtype[Any], op: str | None = None
+) -> tuple[np.ndarray, Storage]:
     """An uninitialised C-contiguous array of this thread's current category, and its storage.
 
     From ``POOL_MIN_BYTES`` on the memory is a 64-byte aligned block of the pool, whose storage
-    lives as long as any array on the block; below it NumPy's own.
+    lives as long as any array on the block; below it NumPy's own. ``op`` is what peaks are put down
+    to from now on.
     """
+    account = local.account
+    if op is not None:
+        account.op = op
     nbytes = dtype.itemsize
     for length in shape:
         nbytes *= length
     if nbytes < POOL_MIN_BYTES:
-        return _new_array(shape, dtype), Storage(nbytes, local.category)
+        return _new_array(shape, dtype), Storage(nbytes, account.category, True, account)
     block = pool.alloc(nbytes)
-    storage = Storage(nbytes, local.category)
+    storage = Storage(nbytes, account.category, True, account)
     block.storage = storage
     return _ndarray(shape, dtype, block), storage
 
@@ -275,8 +286,8 @@ class category:
         self._category = which
 
     def __enter__(self) -> None:
-        self._before = local.category
-        local.category = self._category
+        self._before = local.account.category
+        local.account.category = self._category
 
     def __exit__(self, *exc: object) -> None:
-        local.category = self._before
+        local.account.category = self._before

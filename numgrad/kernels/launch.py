@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import store
-from .counters import Counters
+from .counters import Tally
 from .cpu import elementwise as driver
 from .native import DATA, DIMS, FLAGS, ND, STRIDES, array_object
 
@@ -21,13 +21,9 @@ PARALLEL_MIN = 1 << 16
 """Elements above which an elementwise call is worth a parallel launch (about 2 us)."""
 
 
-class Launches(Counters):
-    """Kernel launches."""
-
-    launches: int = 0
-
-
-counters = Launches()
+launches = Tally()
+"""Kernel launches of all threads."""
+_count_launch = launches.add
 
 # ---------------------------------------------------------------------------------------- threads
 
@@ -297,7 +293,7 @@ def _check_array_layout() -> None:
 
 
 def _run(address: int, frame: np.ndarray, n: int, unit: int, workers: int) -> None:
-    counters.launches += 1
+    _count_launch()
     workers = min(workers, -(-n // unit))
     if workers <= 1:
         (_entries.get("serial") or _serial())(address, frame, n)
@@ -358,7 +354,7 @@ def elementwise(kernel: store.Kernel, arrays: Sequence[np.ndarray], outputs: int
                 kernel.slots[2] = driver.blocks.address
                 answer = entry(card, *arrays)
             if answer == 0:
-                counters.launches += 1
+                _count_launch()
                 return
         if first.size == 0:
             return

@@ -51,7 +51,7 @@ def uninitialised(op: str, size: Sequence[Any], dtype: np.dtype[Any]) -> Any:
     shape = sizes_of(op, size)
     if min(shape, default=0) < 0:
         raise ValueError(expected(op, "non-negative lengths", "size", shape, "check the sizes"))
-    local.op = op
+    local.account.op = op
     with category(DATA):
         array, storage = allocate(shape, dtype)
     return make(array, storage)
