@@ -163,11 +163,10 @@ def _record(
             saved = pack(name, results[index], None, op.name, index)
         else:
             assert aux is not None
-            value = aux[name]
-            if not isinstance(value, np.ndarray):
-                node.attrs = {**node.attrs, name: value}
+            if not isinstance(aux[name], tuple):
+                node.attrs = {**node.attrs, name: aux[name]}
                 continue
-            saved = Saved(name, value, Storage(value.nbytes, ACTIVATION))
+            saved = Saved(name, *aux[name])
         node.save(saved)
     return node
 

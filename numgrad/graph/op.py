@@ -62,6 +62,7 @@ class Op:
         outs: names of the results.
         aux: names of results that only the backward pass wants.
         constant: operands without a derivative (conditions, indices).
+        deferrable: while nothing is recorded, the op may wait for what uses its result.
         variadic: the op takes one list of operands; its only rule returns a gradient for each.
     """
 
@@ -82,13 +83,14 @@ class Op:
         aux: Sequence[str] = (),
         constant: Sequence[str] = (),
         variadic: bool = False,
+        deferrable: bool = False,
         doc: str | None = None,
         register: bool = True,
     ) -> None:
         self.name, self.operands, self.attrs = name, tuple(operands), tuple(attrs)
         self.origins, self.volatile_origins = origins(name, self.operands)
         self.outs, self.aux, self.constant = tuple(outs), tuple(aux), tuple(constant)
-        self.variadic = variadic
+        self.variadic, self.deferrable = variadic, deferrable
         self.__doc__ = doc
         self.__name__ = name
         self.rules = self._check_rules(rules)
@@ -150,7 +152,8 @@ class Op:
         attrs: dict[str, Any],
         record: bool,
     ) -> dict[str, Any] | None:
-        """Fill ``outs``. Returns aux values by name when ``record``."""
+        """Fill ``outs``. When ``record``, returns the aux values by name: ``(array, storage)`` as
+        ``allocate`` gives them, or a number, which is kept as an attribute."""
         raise NotImplementedError(self.name)
 
     def run_dynamic(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:

@@ -116,6 +116,7 @@ class Elementwise(Op):
             tuple(parameters),
             rules,
             constant=(*constant, *conditions, *self.defaults),
+            deferrable=True,
             doc=function.__doc__,
             register=register,
         )

@@ -46,6 +46,7 @@ def _product_dy(g: Any, x: Any) -> Any:
     dx=_product_dx,
     dy=_product_dy,
     dbias=lambda g, bias_shape: above.sum_to(g, bias_shape),
+    deferrable=True,
     reference="numgrad.kernels.reference.matmul:matmul",
 )
 def product(out, x, y, bias=None):
@@ -72,6 +73,7 @@ def product(out, x, y, bias=None):
     dx=lambda g, weight: product(g, weight),
     dweight=lambda g, x: product(matrix_transpose(g), x),
     dbias=lambda g, bias_shape: above.sum_to(g, bias_shape),
+    deferrable=True,
     reference="numgrad.kernels.reference.matmul:linear",
 )
 def affine(out, x, weight, bias=None):

@@ -102,6 +102,8 @@ def primitive(
     aux: Sequence[str] = (),
     constant: Sequence[str] = (),
     variadic: bool = False,
+    deferrable: bool = False,
+    register: bool = True,
     **rules: Callable[..., Any] | None,
 ) -> Callable[[Callable[..., Any]], Primitive]:
     """Declare an op by its run step.
@@ -111,7 +113,7 @@ def primitive(
             raises on bad input, before anything runs. None: only the data tell the shape, and the
             run step takes operands alone and returns ``(array, storage)`` pairs.
         reference: ``"module:function"``, an independent answer for the tests.
-        outs, aux, constant, variadic: see :class:`numgrad.graph.op.Op`.
+        outs, aux, constant, variadic, deferrable, register: see :class:`numgrad.graph.op.Op`.
         dx, dy, …: the VJPs.
     """
 
@@ -126,6 +128,8 @@ def primitive(
             aux=aux,
             constant=constant,
             variadic=variadic,
+            deferrable=deferrable,
+            register=register,
         )
 
     return declare
