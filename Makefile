@@ -62,7 +62,7 @@ types: .venv/.stamp-lint ## mypy over numgrad/
 imports: .venv/.stamp-lint ## whether imports point one way
 	$(BIN)/lint-imports
 
-compare: .venv-compare/.stamp ## cross-checks against PyTorch and ONNX Runtime (a large download)
+compare: .venv-compare/.stamp ## cross-checks against PyTorch (a large download)
 	.venv-compare/bin/python -m pytest -q -s tests_compare $(ARGS)
 
 # --- things to look at ---------------------------------------------------------------------------

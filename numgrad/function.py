@@ -256,7 +256,14 @@ def _record(
     in_specs = [(args[i].shape, args[i].dtype) for i in positions]
     out_specs = [(r.shape, r.dtype) for r in results]
     op = _FunctionOp(cls, ctx)
-    node = Node(op, edges, {"positions": positions}, in_specs, out_specs, variable)
+    storages = [args[i].storage for i in positions]
+    aliases = [
+        j
+        for j, result in enumerate(results)
+        if any(result.storage is s for s in storages) and not any(result is a for a in args)
+    ]
+    attrs = {"positions": positions, "aliases": aliases}
+    node = Node(op, edges, attrs, in_specs, out_specs, variable)
     assert node.saved is not None
     for i, tensor in enumerate(ctx._to_save):
         if tensor is None:

@@ -205,6 +205,12 @@ def check_writable(op: str, x: Value) -> None:
                 "A view was created in no_grad mode and is being modified inplace with grad mode "
                 f"enabled. ({op}; make the view outside of no_grad(), or write inside of it)"
             )
+    edge = x.edge
+    if edge is not None and edge[1] in edge[0].attrs.get("aliases", ()):  # type: ignore[union-attr]
+        raise GradError(
+            f"Output {edge[1]} of {edge[0].name} is a view and is being modified inplace. It shares "
+            f"memory with an input of the Function. ({op}; clone it, or mark the input dirty)"
+        )
     if x.requires_grad and x.is_leaf:
         raise GradError(
             f"a leaf Variable that requires grad has been used in an in-place operation. ({op}; "

@@ -86,6 +86,7 @@ class Value:
         self._stamp = base._stamp
         edge, shape = base.gradient_edge(), base.shape
         if edge is not None:
+            self._check_chain(base)
             for op, attrs, out_shape in self._chain:
                 spec_in, spec_out = (shape, base.dtype), (out_shape, base.dtype)
                 edge = (Node(op, (edge,), attrs, (spec_in,), (spec_out,), base.contagious), 0)
@@ -93,6 +94,21 @@ class Value:
         self._replace_edge(edge)
         if base._volatile:
             self._become_volatile(base._origin)
+
+    def _check_chain(self, base: "Value") -> None:
+        """Raise if the base was reshaped in place (``squeeze_``) after the view was made."""
+        array = base.array
+        try:
+            for op, attrs, _ in self._chain:
+                array = op.see(array, attrs)
+        except (IndexError, ValueError):
+            array = None
+        own = self._array
+        if array is None or (array.shape, array.strides) != (own.shape, own.strides):
+            raise GradError(
+                f"view: expected a base of the shape it had when the view was made, got "
+                f"{base.shape}; make the view again after squeeze_ or unsqueeze_ of its base"
+            )
 
     def _replace_edge(self, edge: Edge | None) -> None:
         before, self._edge = self._edge, edge

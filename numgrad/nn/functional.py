@@ -34,8 +34,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
-    out = ops.dropout(input, p, True)
-    return input.copy_(out) if inplace else out
+    return ops.dropout(input, p, inplace=inplace)
 
 
 # ----------------------------------------------------------------------------------- activations

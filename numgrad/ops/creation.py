@@ -193,9 +193,7 @@ def from_numpy(array: np.ndarray) -> Any:
     return make(array, adopt(array))
 
 
-def empty(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None
-) -> Any:
+def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
     """A tensor of the given shape with whatever was in memory."""
     check_device("empty", device)
     return with_grad(uninitialised("empty", size, _float_or(dtype, "empty")), requires_grad)

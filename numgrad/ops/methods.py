@@ -111,7 +111,7 @@ def allclose(
 ) -> bool:
     """Whether ``|x - y| <= atol + rtol * |y|`` everywhere."""
     _check_tensor("allclose", y)
-    close = (x == y) | ((x - y).abs() <= y.abs() * rtol + atol)
+    close = (x == y) | (e.isfinite(y) & ((x - y).abs() <= y.abs() * rtol + atol))
     if equal_nan:
         close = close | (e.isnan(x) & e.isnan(y))
     return bool(close.all().item())

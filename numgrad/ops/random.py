@@ -205,7 +205,7 @@ def randint(
 
 
 def randperm(n: int, *, generator: Any = None, device: Any = None) -> Any:
-    """The integers 0 to n-1 in random order, int64: the order of n random 64-bit keys."""
+    """The integers 0 to n-1 in random order, int64: the order of n random 63-bit keys."""
     check_device("randperm", device)
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
         raise ValueError(expected("randperm", "a non-negative integer", "n", repr(n), "check it"))
@@ -215,7 +215,7 @@ def randperm(n: int, *, generator: Any = None, device: Any = None) -> Any:
 
 
 def uniform_(x: Any, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Any:
-    """Write uniform numbers in [a, b)."""
+    """Write uniform numbers in [a, b]: from [0, 1), scaled, which may round up to b."""
     if not a <= b:
         raise ValueError(expected("uniform_", "a <= b", "a, b", (a, b), "swap them"))
     u = rand(x.shape, dtype=_floating("uniform_", x.dtype), generator=generator)
