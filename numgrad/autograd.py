@@ -136,7 +136,13 @@ def backward(
     Raises:
         GradError: a root is volatile, needs no gradient, or is no scalar and has no gradient; the
             graph was freed; a saved value was changed in place.
+        ValueError: both ``grad_tensors`` and ``grad_variables``, its old name, are given.
     """
+    if grad_tensors is not None and grad_variables is not None:
+        raise ValueError(
+            "backward: expected one of grad_tensors and grad_variables, its old name, got both; "
+            "pass grad_tensors"
+        )
     retain = _retain(retain_graph, retain_variables, create_graph)
     roots = _as_list(tensors)
     given = grad_tensors if grad_tensors is not None else grad_variables

@@ -236,6 +236,7 @@ def _wrap(
                 "mark only inputs that were changed in place"
             )
         check_writable(name, changed)
+        changed.check_chain()
         wrote(changed, name)
         results.append(changed)
     return results

@@ -83,15 +83,14 @@ class track:
         self._closed: dict[str, Any] | None = None
         self._start_nodes = node.counters.total("nodes")
         self._start_launches = launch.launches.value
-        self._recorder = node.Recorder()
-        node.recorders.append(self._recorder)
+        self._recorder = node.open_recorder()
         self._peak = storage.open_peak()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._closed = self._now()
         storage.close_peak(self._peak)
-        node.recorders.remove(self._recorder)
+        node.close_recorder(self._recorder)
 
     def _now(self) -> dict[str, Any]:
         saved: dict[int, int] = {}

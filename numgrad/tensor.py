@@ -233,11 +233,8 @@ class Tensor(Methods, Value):
                     "use .float()",
                 )
             )
-        source = alias(value, self.contagious)
         kind = self.storage.category
-        self._array, self.storage, self.group = source.array, source.storage, source.group
-        self.shape, self.dtype, self.device = source.shape, source.dtype, source.device
-        self._base, self._chain = None, ()
+        self.take_memory(alias(value, self.contagious))
         if kind == PARAMETER:
             self.storage.move_to(PARAMETER)
 
@@ -409,8 +406,11 @@ class Tensor(Methods, Value):
     def __copy__(self) -> Any:
         out = object.__new__(type(self))
         out._init(self.array, self.storage, self.group)
-        out._requires_grad, out._volatile = self.requires_grad and self.is_leaf, self._volatile
-        out._inference = self._inference
+        out._edge = self.edge
+        out._requires_grad, out._volatile = self._requires_grad, self._volatile
+        out._base, out._chain = self._base, self._chain
+        out._stamp, out._edge_stamp = self._stamp, self._edge_stamp
+        out._inference, out._origin = self._inference, self._origin
         out.__dict__.update(self.__dict__)
         return out
 
@@ -420,12 +420,21 @@ class Tensor(Methods, Value):
                 "Only Variables created explicitly by the user (graph leaves) support the deepcopy "
                 "protocol at the moment: detach() it first"
             )
-        with category(self.storage.category):
-            array, storage = allocate(self.shape, self.dtype)
-        copy_into(array, self.array)
         out: Any = object.__new__(type(self))
         memo[id(self)] = out
-        out._init(array, storage)
+        if self._base is not None and self._base.is_leaf:  # the copies share memory as these do
+            self.check_chain()
+            base = copy.deepcopy(self._base, memo)
+            array = base.array
+            for op, attrs, _ in self._chain:
+                array = op.see(array, attrs)
+            out._init(array, base.storage, base.group)
+            out._base, out._chain = base, self._chain
+        else:
+            with category(self.storage.category):
+                array, storage = allocate(self.shape, self.dtype)
+            copy_into(array, self.array)
+            out._init(array, storage)
         out._requires_grad, out._volatile = self._requires_grad, self._volatile
         out.grad_value = copy.deepcopy(self.grad_value, memo)
         out.__dict__.update(copy.deepcopy(self.__dict__, memo))

@@ -108,7 +108,11 @@ WRONG = {
     ),
     "numpy function": (
         lambda: numgrad.elementwise(dx=lambda g: g)(lambda x: np.exp(x)),
-        r"ufunc",
+        r"use numgrad.kernels.scalar.exp instead of numpy.exp",
+    ),
+    "tensor method": (
+        lambda: numgrad.elementwise(dx=lambda g: g)(lambda x: x.exp()),
+        r"use numgrad.kernels.scalar.exp",
     ),
     "math function": (
         lambda: numgrad.elementwise(dx=lambda g: g)(lambda x: __import__("math").exp(x)),
@@ -128,5 +132,23 @@ WRONG = {
 @pytest.mark.parametrize("kind", WRONG)
 def test_errors_of_a_wrong_one_teach(kind):
     declare, text = WRONG[kind]
-    with pytest.raises(TypeError, match=text):
+    with pytest.raises((TypeError, AttributeError), match=text):
         declare()
+
+
+def test_division_of_integers_is_declared():
+    @numgrad.elementwise(dx=lambda g: g / 2)
+    def half(x):
+        return x / 2
+
+    with pytest.raises(TypeError, match="declare the op with dtype='floating'"):
+        half(numgrad.tensor([1, 2]))
+    assert half(numgrad.tensor([1.0, 2.0])).tolist() == [0.5, 1.0]
+
+
+def test_numpy_numbers_are_numbers():
+    @numgrad.elementwise(dx=lambda g: g * np.float64(3))
+    def triple(x):
+        return np.float32(3) * x + np.float64(0)
+
+    assert triple(numgrad.tensor([1.0, 2.0])).tolist() == [3.0, 6.0]

@@ -70,7 +70,8 @@ def replacing(path: "str | os.PathLike[str]") -> Iterator[BinaryIO]:
     Raises:
         OSError: the folder is missing or not writable, or the disk is full; ``path`` is as it was.
     """
-    path = os.path.realpath(os.fspath(path))
+    given = os.fspath(path)
+    path = os.path.realpath(given)
     folder, name = os.path.split(path)
     mode = None
     with suppress(FileNotFoundError):
@@ -82,7 +83,16 @@ def replacing(path: "str | os.PathLike[str]") -> Iterator[BinaryIO]:
     sweep(folder, name)
     temporary = os.path.join(folder, _temporary(name))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(temporary, flags, 0o666)
+    try:
+        descriptor = os.open(temporary, flags, 0o666)
+    except OSError as error:
+        error.filename = given  # the temporary is nobody's concern
+        if isinstance(error, FileNotFoundError):
+            error.strerror = (
+                f"save: expected an existing folder for path, got {folder!r}, which does not "
+                "exist; make it with os.makedirs"
+            )
+        raise
     try:
         with open(descriptor, "wb") as file:
             if mode is not None:

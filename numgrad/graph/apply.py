@@ -118,7 +118,7 @@ def _view(op: Op, x: Value, array: np.ndarray, attrs: dict[str, Any], variable: 
     base = x._base
     result._base = x if base is None else base
     result._chain = (*x._chain, (op, attrs, array.shape))
-    result._stamp = result._base._stamp
+    result._stamp = result._edge_stamp = result._base._stamp
     result._inference = result._inference or x._inference
     return result
 
@@ -131,7 +131,7 @@ def edges_of(op: Op, inputs: Sequence[Any]) -> tuple[Edge | None, ...]:
         if x is None or not x._requires_grad or x._volatile or rules[0 if variadic else i] is None:
             edges.append(None)
         else:
-            edges.append(x._edge or x.gradient_edge())
+            edges.append(x._edge if x._base is None and x._edge else x.gradient_edge())
     return tuple(edges)
 
 
@@ -182,6 +182,11 @@ def overlaps_itself(array: np.ndarray) -> bool:
 
 def check_writable(op: str, x: Value) -> None:
     """Raise if writing to ``x`` in place is not allowed."""
+    if x._inference and not mode.state.inference:
+        raise GradError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make "
+            f"a clone to get a normal tensor before doing inplace update. ({op})"
+        )
     if overlaps_itself(x.array):
         raise GradError(
             f"{op}: unsupported operation: more than one element of the written-to tensor refers "
@@ -208,8 +213,9 @@ def check_writable(op: str, x: Value) -> None:
     edge = x.edge
     if edge is not None and edge[1] in edge[0].attrs.get("aliases", ()):  # type: ignore[union-attr]
         raise GradError(
-            f"Output {edge[1]} of {edge[0].name} is a view and is being modified inplace. It shares "
-            f"memory with an input of the Function. ({op}; clone it, or mark the input dirty)"
+            f"Output {edge[1]} of {edge[0].name} is a view and is being modified inplace. It "
+            f"shares memory with an input of the Function. ({op}; clone it, or mark the input "
+            "dirty)"
         )
     if x.requires_grad and x.is_leaf:
         raise GradError(
@@ -292,6 +298,7 @@ def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     kept: Kept = {}
     edges: tuple[Edge | None, ...] = ()
     if how == RECORD and dtype.kind == "f":
+        x.check_chain()
         edges = edges_of(op, inputs)
         kept = _keep(op, inputs, edges, target)
     arrays = [target] + [None if y is None else disjoint(y.array, target) for y in inputs[1:]]

@@ -12,6 +12,8 @@ Gradients travel as plain Tensors in the shapes the ops know. Where the user see
 """
 
 import heapq
+import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -205,14 +207,48 @@ def _hooked(hooks: dict[int, Any], value: Any, variable: bool) -> Any:
     return out if out.shape == value.shape else above.reshape(out, value.shape)
 
 
+def _new_locks() -> list[Any]:
+    return [threading.RLock() for _ in range(64)]
+
+
+_locks = _new_locks()
+"""One of them is held while a leaf's gradient grows: threads may share the leaf. They are taken
+again by a finaliser that runs a backward pass meanwhile."""
+
+
+def _after_fork_in_child() -> None:
+    global _locks
+    _locks = _new_locks()  # another thread may have held some, which the child does not have
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def accumulate(slot: LeafSlot, value: Any, owned: bool, create_graph: bool) -> None:
     """Add a gradient to a leaf's ``.grad``: in place, or to a new value when a graph is wanted."""
     leaf = slot.leaf()
-    if leaf is None:
-        return
+    if leaf is not None:
+        with _locks[hash(slot) % len(_locks)]:
+            _accumulate(slot, leaf, value, owned, create_graph)
+
+
+def _accumulate(slot: LeafSlot, leaf: Any, value: Any, owned: bool, create_graph: bool) -> None:
     before = leaf.grad_value
-    if value.shape != leaf.shape:
-        value = above.reshape(value, leaf.shape)
+    shape = leaf.shape if before is None else before.shape
+    if value.shape != shape:  # a Variable has (1,) for (), and so may have what was set as .grad
+        if {value.shape, shape} != {(), (1,)}:
+            what = "the leaf" if shape == leaf.shape else ".grad"
+            raise GradError(
+                f"backward: expected {what} to have the shape {value.shape} of the gradient, got "
+                f"{shape}; change the shape (.data = …) only between backward and the next forward "
+                "pass, and set .grad to None then"
+            )
+        value = above.reshape(value, shape)
+    if value.dtype != leaf.dtype:  # it was converted after the forward pass
+        value, owned = above.cast(value, leaf.dtype), True
+    if before is not None and before.dtype != leaf.dtype:
+        before = leaf.grad_value = _as_gradient(leaf, above.cast(before, leaf.dtype))
     if create_graph:
         value = with_class(value if owned else above.copy(value), slot.variable)
         leaf.grad_value = value if before is None else above.add(before, value)

@@ -190,6 +190,14 @@ def is_inference_mode_enabled() -> bool:
     return state.inference
 
 
+def _is_volatile(x: Any) -> bool:
+    if isinstance(x, (list, tuple)):
+        return any(_is_volatile(y) for y in x)
+    if not hasattr(x, "_volatile"):
+        return False
+    return decide((x,)) == VOLATILE
+
+
 def composite(function: F) -> F:
     """Declare a function made of several ops: with a volatile operand none of them is recorded.
 
@@ -201,7 +209,7 @@ def composite(function: F) -> F:
     def wrapped(*args: Any, **named: Any) -> Any:
         if state.grad:
             for x in (*args, *named.values()):
-                if getattr(x, "_volatile", False):
+                if _is_volatile(x):
                     with no_grad():
                         return function(*args, **named)
         return function(*args, **named)

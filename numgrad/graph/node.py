@@ -45,31 +45,66 @@ _sequence = itertools.count()
 class Recorder:
     """The nodes made while it is among ``recorders``, of all threads, held weakly."""
 
+    # Nobody waits for a lock here: a finaliser may make a node at any allocation, this class's own
+    # included. Appending to a list, copying it and assigning a slice of it are atomic.
+
     def __init__(self) -> None:
         self._nodes: list[Any] = []
         self._limit = 1024
-        self._lock = threading.Lock()
+        self.pruning = threading.Lock()
 
     def add(self, node: "Node") -> None:
         """Note a new node. The dead are forgotten now and then, so a long region stays small."""
-        with self._lock:
-            self._nodes.append(weakref.ref(node))
-            if len(self._nodes) > self._limit:
-                self._nodes = [r for r in self._nodes if r() is not None]
-                self._limit = 2 * len(self._nodes) + 1024
+        self._nodes.append(weakref.ref(node))
+        if len(self._nodes) > self._limit and self.pruning.acquire(blocking=False):
+            try:
+                seen = self._nodes.copy()
+                alive = [r for r in seen if r() is not None]
+                self._nodes[: len(seen)] = alive  # what was added meanwhile comes after
+                self._limit = 2 * len(alive) + 1024
+            finally:
+                self.pruning.release()
 
     def saved_values(self) -> Iterator["Saved"]:
         """The values that the nodes hold now."""
-        with self._lock:
-            references = list(self._nodes)
-        for reference in references:
+        for reference in self._nodes.copy():
             node = reference()
             if node is not None:
                 yield from node.saved_values()
 
 
-recorders: list[Recorder] = []
-"""One for each open ``memory.track`` region."""
+recorders: tuple[Recorder, ...] = ()
+"""One for each open ``memory.track`` region. Replaced, never changed: other threads go over it."""
+
+_opening = threading.RLock()
+
+
+def open_recorder() -> Recorder:
+    """Begin to note the nodes of all threads."""
+    global recorders
+    recorder = Recorder()
+    with _opening:
+        recorders = (*recorders, recorder)
+    return recorder
+
+
+def close_recorder(recorder: Recorder) -> None:
+    """Note no more; ``recorder`` keeps what it has."""
+    global recorders
+    with _opening:
+        recorders = tuple([r for r in recorders if r is not recorder])
+
+
+def _after_fork_in_child() -> None:
+    # Another thread may have held them, which the child does not have.
+    global _opening
+    _opening = threading.RLock()
+    for recorder in recorders:
+        recorder.pruning = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Saved:

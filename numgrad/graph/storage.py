@@ -5,13 +5,14 @@ ledger adds its bytes to one category and takes them away when it dies. Each thr
 account of its own without locks; readers merge the accounts.
 """
 
+import os
 import threading
 import weakref
 from typing import Any
 
 import numpy as np
 
-from .pool import POOL_MIN_BYTES, Pool
+from .pool import POOL_MIN_BYTES, Block, Pool
 
 CATEGORIES = (
     "data",
@@ -92,6 +93,15 @@ def _fold() -> None:
                 _folded.counts[c] += account.counts[c]
     finally:
         _folding.release()
+
+
+def _after_fork_in_child() -> None:
+    global _folding
+    _folding = threading.Lock()  # another thread may have held it, which the child does not have
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 local = _Local()
@@ -268,13 +278,15 @@ def adopt(array: np.ndarray) -> Storage:
     Memory of the pool (seen through ``x.numpy()``) has one. Any other belongs to somebody else: it
     is alive with the array and not counted.
     """
-    base = array
-    while isinstance(base.base, np.ndarray):
+    base: Any = array
+    while True:
+        if isinstance(base, Block):  # what the pool handed out, or a slice of it, which has none
+            storage: Storage | None = getattr(base, "storage", None)
+            if storage is not None:
+                return storage
+        if not isinstance(base.base, np.ndarray):
+            return Storage(base.nbytes, DATA, owned=False)
         base = base.base
-    storage: Storage | None = getattr(base, "storage", None)
-    if storage is not None:
-        return storage
-    return Storage(base.nbytes, DATA, owned=False)
 
 
 class category:

@@ -23,8 +23,9 @@ class Value:
     """A value of the graph. ``numgrad.Tensor`` adds the methods.
 
     ``_edge`` is None for leaves. A view has a ``_base`` and a ``_chain`` (the view operations that
-    lead from the base to it); writing to the base or to another view gives it a new history, which
-    is made when asked for: ``_stamp`` is the base's stamp that the present one was made for.
+    lead from the base to it); writing to the base or to another view gives it a new history.
+    ``_stamp`` is the base's stamp that its flags were set for, ``_edge_stamp`` the one that its
+    edge was made for: nodes are made only when the edge is asked for.
     ``_origin`` tells ``explain`` why nothing was recorded.
     """
 
@@ -33,6 +34,7 @@ class Value:
         "_base",
         "_chain",
         "_edge",
+        "_edge_stamp",
         "_inference",
         "_origin",
         "_requires_grad",
@@ -70,7 +72,7 @@ class Value:
         self._origin: str | None = None
         self.grad_value = None
         self._chain: tuple[Any, ...] = ()
-        self._stamp = 0
+        self._stamp = self._edge_stamp = 0
 
     array: Any = property(
         attrgetter("_array"), doc="The buffer: the one way to a value's elements."
@@ -79,24 +81,47 @@ class Value:
     # ------------------------------------------------------------------------------------- history
 
     def refresh(self) -> None:
-        """Make the history of a view anew if its base got a new one since."""
+        """Set the flags of a view anew if its base got a new history since. Makes no node.
+
+        A view whose base got other memory (``base.data = …``) is none of it any more.
+        """
         base = self._base
         if base is None or self._stamp == base._stamp:
             return
+        if self.group is not base.group:
+            if self._edge_stamp != self._stamp:  # what its flags were set for was never made
+                self._requires_grad = self._edge is not None
+            self._base, self._chain = None, ()
+            return
         self._stamp = base._stamp
-        edge, shape = base.gradient_edge(), base.shape
-        if edge is not None:
-            self._check_chain(base)
-            for op, attrs, out_shape in self._chain:
-                spec_in, spec_out = (shape, base.dtype), (out_shape, base.dtype)
-                edge = (Node(op, (edge,), attrs, (spec_in,), (spec_out,), base.contagious), 0)
-                shape = out_shape
-        self._replace_edge(edge)
         if base._volatile:
             self._become_volatile(base._origin)
+        elif base._requires_grad:
+            self._requires_grad = True
+        else:
+            self._replace_edge(None)
 
-    def _check_chain(self, base: "Value") -> None:
-        """Raise if the base was reshaped in place (``squeeze_``) after the view was made."""
+    def _current_edge(self) -> Edge | None:
+        """The edge, made anew if this is a view whose base got a new history since."""
+        self.refresh()
+        base = self._base
+        if base is not None and self._edge_stamp != self._stamp:
+            self._edge_stamp = self._stamp
+            edge, shape = base.gradient_edge(), base.shape
+            if edge is not None:
+                self.check_chain()
+                for op, attrs, out_shape in self._chain:
+                    spec_in, spec_out = (shape, base.dtype), (out_shape, base.dtype)
+                    edge = (Node(op, (edge,), attrs, (spec_in,), (spec_out,), base.contagious), 0)
+                    shape = out_shape
+            self._replace_edge(edge)
+        return self._edge
+
+    def check_chain(self) -> None:
+        """Raise if the base of a view was reshaped in place after the view was made."""
+        base = self._base
+        if base is None:
+            return
         array = base.array
         try:
             for op, attrs, _ in self._chain:
@@ -139,8 +164,7 @@ class Value:
     @property
     def edge(self) -> Edge | None:
         """``(node, output index)`` of the operation that made the value; None for a leaf."""
-        self.refresh()
-        return self._edge
+        return self._current_edge()
 
     @property
     def is_leaf(self) -> bool:
@@ -151,7 +175,7 @@ class Value:
         """The edge that gradients of this value flow along; None if none are wanted."""
         if not self.requires_grad:
             return None
-        edge = self._edge
+        edge = self._current_edge()
         if edge is None:
             if self._slot is None:
                 self._slot = LeafSlot(self)
@@ -163,8 +187,19 @@ class Value:
         self._replace_edge(edge)
         self._stamp += 1
 
+    def take_memory(self, other: "Value") -> None:
+        """Have the memory of another value, with its shape and dtype; flags, history, hooks stay.
+
+        What were views of this value are views of nothing from now on.
+        """
+        self._array, self.storage, self.group = other._array, other.storage, Group()
+        self.shape, self.dtype, self.device = other.shape, other.dtype, other.device
+        self._base, self._chain = None, ()
+        self._stamp += 1
+
     def become_volatile(self, origin: str) -> None:
         """Cut history, hooks and gradient, and be volatile; so do the base and its other views."""
+        self.refresh()
         base = self if self._base is None else self._base
         base._become_volatile(origin)
         base._stamp += 1

@@ -138,6 +138,11 @@ class Writer:
             raise TypeError(
                 f"{op}: expected a function with a {self.compute.name} kernel, got none"
             )
+        if op == "div" and self.compute.kind != "f":
+            raise TypeError(
+                f"div: expected floating operands for /, got {self.compute.name}; declare the op with "
+                "dtype='floating', or use //"
+            )
         text = f"{names[0]} {scalar.ARITHMETIC[op]} {names[1]}"
         # Numba widens integers: each result is cut back to the compute dtype, as stored ones are.
         return text if self.compute.kind == "f" else f"{self.type}({text})"

@@ -81,8 +81,9 @@ def set_num_threads(n: int) -> None:
 
 def _after_fork_in_child() -> None:
     # Numba's threading layers do not survive fork: a child that launches one is killed.
-    global _forked
+    global _forked, _card_lock
     _forked = True
+    _card_lock = threading.Lock()  # another thread may have held it, which the child does not have
 
 
 if hasattr(os, "register_at_fork"):
@@ -198,11 +199,12 @@ _card_lock = threading.Lock()
 def _card(kernel: store.Kernel, arrays: Sequence[np.ndarray]) -> int:
     """The address of what a contiguous launcher wants to know of a kernel, made once a kernel: its
     address, the sizes of its operands' elements (two bits each), the address of ``blocks`` or 0."""
-    with _card_lock:
+    sizes = sum((a.itemsize.bit_length() - 1) << 2 * j for j, a in enumerate(arrays))
+    slots = np.array([kernel.address, sizes, driver.blocks.loaded], np.int64)
+    card = slots.ctypes.data
+    with _card_lock:  # nothing is allocated inside that could run a finaliser, which may launch
         if not kernel.card:
-            sizes = sum((a.itemsize.bit_length() - 1) << 2 * j for j, a in enumerate(arrays))
-            kernel.slots = np.array([kernel.address, sizes, driver.blocks.loaded], np.int64)
-            kernel.card = kernel.slots.ctypes.data
+            kernel.slots, kernel.card = slots, card
     return kernel.card
 
 

@@ -26,6 +26,24 @@ COMPARISON = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "eq": "==", "ne": "!
 LOGICAL = {"and": "&", "or": "|", "xor": "^"}
 
 
+_UFUNCS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "power": "pow",
+    "floor_divide": "floordiv",
+    "remainder": "mod",
+    "less": "lt",
+    "greater": "gt",
+    "less_equal": "le",
+    "greater_equal": "ge",
+    "equal": "eq",
+    "not_equal": "ne",
+}
+"""What NumPy calls the operators."""
+
+
 class Sym:
     """A node of an expression graph: operation ``op`` on ``args``; ``is_bool`` for conditions."""
 
@@ -50,7 +68,22 @@ class Sym:
         )
 
     __int__ = __index__ = __float__
-    __array_ufunc__ = None
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+        op = _UFUNCS.get(ufunc.__name__)
+        if method == "__call__" and op and not named:  # a NumPy number met a symbol
+            return Sym(op, inputs, op in COMPARISON)
+        raise TypeError(
+            f"`{show(self)}` is symbolic: use numgrad.kernels.scalar.{ufunc.__name__} instead of "
+            f"numpy.{ufunc.__name__}"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in FUNCTIONS:
+            raise AttributeError(
+                f"`{show(self)}` is a scalar without methods: use numgrad.kernels.scalar.{name}(…)"
+            )
+        raise AttributeError(f"`{show(self)}` is a scalar without an attribute {name!r}")
 
     def __hash__(self) -> int:
         return id(self)

@@ -8,7 +8,7 @@ import numpy as np
 from ..graph import storage
 from ..graph.device import device as Device
 from ..graph.mode import no_grad
-from ..graph.storage import Group
+from ..ops.creation import empty
 from ..tensor import Tensor
 from .registry import as_buffer
 
@@ -22,8 +22,7 @@ def _floating(value: Tensor) -> bool:
 def _become(target: Tensor, value: Tensor, category: int) -> None:
     """Give a tensor the memory of another, of any dtype; flags and hooks stay."""
     if value.storage is not target.storage:
-        target._array, target.storage, target.group = value.array, value.storage, Group()
-        target.shape, target.dtype, target.device = value.shape, value.dtype, value.device
+        target.take_memory(value)
         target.storage.move_to(category)
 
 
@@ -96,7 +95,18 @@ class Casting:
         return self._apply(convert)
 
     def type(self: C, dst_type: Any) -> C:
-        """Change the dtype of all parameters and buffers; also by legacy names of tensor types."""
+        """Change the dtype of all parameters and buffers; also by legacy names of tensor types.
+
+        Raises:
+            TypeError: the dtype is not a floating-point one and a parameter requires grad.
+        """
+        dtype = empty(0).type(dst_type).dtype
+        parameters: Iterator[Any] = self.parameters()  # type: ignore[attr-defined]
+        if dtype.kind != "f" and any(p.requires_grad for p in parameters):
+            raise TypeError(
+                "Module.type: expected a floating-point dtype, which can require gradients, for "
+                f"dst_type, got {dtype}; call requires_grad_(False) on the parameters first"
+            )
         return self._apply(lambda value: value.type(dst_type))
 
     def float(self: C) -> C:

@@ -2,8 +2,10 @@
 
 import math
 import warnings
+from typing import Any
 
 from .. import ops
+from ..ops.primitive import tensor_operand
 from ..ops.softmax import reduction_of
 from ..tensor import Tensor
 
@@ -99,34 +101,39 @@ def sigmoid(input: Tensor) -> Tensor:
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))``, as ``-softplus(-x)``."""
     # No threshold: beyond it softplus is cut to its asymptote.
-    return -ops.softplus(-input, 1.0, math.inf)
+    return -ops.softplus(ops.neg(input), 1.0, math.inf)
 
 
 def _dim(what: str, input: Tensor, dim: int | None, stacklevel: int) -> int:
+    tensor_operand(what, input)
     if dim is not None:
         return dim
     warnings.warn(_IMPLICIT_DIM.format(what), UserWarning, stacklevel=stacklevel + 1)
     return 0 if len(input.shape) in (0, 1, 3) else 1
 
 
-def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3) -> Tensor:
-    """``exp(x) / sum(exp(x))`` over the axis ``dim``.
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
+    """``exp(x) / sum(exp(x))`` over the axis ``dim``, computed in ``dtype`` if given.
 
     Without ``dim`` it warns and takes axis 0 of tensors with 0, 1 or 3 axes, else axis 1.
 
     Raises:
         IndexError: there is no such axis.
     """
-    return ops.softmax(input, _dim("softmax", input, dim, _stacklevel))
+    return ops.softmax(input, _dim("softmax", input, dim, _stacklevel), dtype)
 
 
-def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
     """``x - log(sum(exp(x)))`` over the axis ``dim``, which is chosen as by `softmax`.
 
     Raises:
         IndexError: there is no such axis.
     """
-    return ops.log_softmax(input, _dim("log_softmax", input, dim, _stacklevel))
+    return ops.log_softmax(input, _dim("log_softmax", input, dim, _stacklevel), dtype)
 
 
 # ---------------------------------------------------------------------------------------- losses

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import numpy as np
+
+from ..graph.errors import expected
 from ..ops.creation import empty
 from ..tensor import Tensor
 from ..variable import Parameter
@@ -25,7 +28,7 @@ class Linear(Module):
 
     Raises:
         ShapeError: the last axis of x is not in_features long.
-        ValueError: a length is negative.
+        ValueError: a length is negative. TypeError: one is no integer.
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class Linear(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        _length("in_features", in_features)
+        _length("out_features", out_features)
         self.in_features, self.out_features = in_features, out_features
         shape = out_features, in_features
         self.weight = Parameter(empty(shape, dtype=dtype, device=device))
@@ -59,6 +64,15 @@ class Linear(Module):
     def extra_repr(self) -> str:
         bias = self.bias is not None
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={bias}"
+
+
+def _length(name: str, n: Any) -> None:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+        raise TypeError(expected("Linear", "an integer", name, repr(n), "pass the axis' length"))
+    if n < 0:
+        raise ValueError(
+            expected("Linear", "a length of 0 or more", name, n, "pass the axis' length")
+        )
 
 
 class Identity(Module):

@@ -4,13 +4,16 @@ scalar argument."""
 import numbers
 from typing import Any
 
+import numpy as np
+
 from ..graph.apply import beside
 from ..graph.errors import ShapeError, expected, shown
 from ..graph.value import Value
 from ..kernels import scalar as s
 from . import elementwise as e
-from .declare import elementwise
+from .declare import broadcast_shapes, check_out, elementwise
 from .movement import as_written
+from .primitive import tensor_operand
 
 
 @elementwise(
@@ -135,6 +138,8 @@ def div(x: Any, y: Any, rounding_mode: str | None = None, out: Any = None) -> An
     if rounding_mode == "floor":
         return e.floor_divide(x, y, out=out)
     if rounding_mode == "trunc":
+        if out is not None:
+            e.div.check_out(out, (x, y))
         return e.trunc(e.div(x, y), out=out)
     raise ValueError(
         expected("div", "None, 'floor' or 'trunc'", "rounding_mode", repr(rounding_mode), "use one")
@@ -160,12 +165,10 @@ def pow_(x: Any, y: Any) -> Any:
 
 
 def _check_exponent(x: Any, y: Any) -> None:
-    if isinstance(x, Value) and isinstance(y, int) and y < 0 and x.dtype.kind != "f":
-        raise ValueError(
-            expected(
-                "pow", "a non-negative exponent for integers", "y", y, "convert x with .float()"
-            )
-        )
+    """A number would wrap around as it is made a uint8, before the entry looks at it."""
+    integer = isinstance(y, (int, np.integer))
+    if integer and y < 0 and isinstance(x, Value) and x.dtype.kind != "f":
+        raise ValueError(e.negative_exponent(y))
 
 
 def clamp(x: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
@@ -179,15 +182,19 @@ def clamp_(x: Any, min: Any = None, max: Any = None) -> Any:
 
 
 def _clamp(x: Any, low: Any, high: Any, in_place: bool, out: Any) -> Any:
+    tensor_operand("clamp", x)
     if low is None and high is None:
         raise ValueError("clamp: expected min or max, got neither; pass at least one of them")
-    if not isinstance(x, Value):
-        raise TypeError(expected("clamp", "a Tensor", "x", shown(x), "use numgrad.tensor(…)"))
     steps = [
         (entry, bound)
         for entry, bound in ((e.clamp_min, low), (e.clamp_max, high))
         if bound is not None
     ]
+    if out is not None and len(steps) == 2:
+        given = {"x": x, "min": low, "max": high}
+        named = {name: y for name, y in given.items() if isinstance(y, Value)}
+        shape = broadcast_shapes("clamp", list(named.values()), list(named))
+        check_out("clamp", out, list(named.values()), shape, x.dtype)
     result = x
     for i, (entry, bound) in enumerate(steps):
         if in_place:

@@ -40,12 +40,24 @@ default float."""
 _constants: dict[str, dict[Any, Constant]] = {d.char: {} for d in dtypes.FLOATING}
 
 
-def constant_of(value: Any, dtype: np.dtype) -> Constant:
-    """A Python number as a constant of a floating dtype; recent ones are kept, for code repeats."""
+def constant_of(op: str, value: Any, dtype: np.dtype) -> Constant:
+    """A Python number as a constant of a floating dtype; recent ones are kept, for code repeats.
+    Beyond the largest float32 it is infinite, as in PyTorch.
+
+    Raises:
+        OverflowError: an integer beyond float64.
+    """
     kept = _constants[dtype.char] if value else {}  # 0.0 == -0.0: as a key zero is ambiguous
     found = kept.get(value)
     if found is None:
-        found = Constant(np.array(value, dtype))
+        try:
+            with np.errstate(over="ignore"):
+                found = Constant(np.array(value, dtype))
+        except OverflowError:
+            digits = f"an integer of {value.bit_length()} bits"
+            raise OverflowError(
+                expected(op, "a number that float64 holds", "a scalar", digits, "use math.inf")
+            ) from None
         if len(kept) >= 256:
             kept.clear()
         kept[value] = found
@@ -158,7 +170,19 @@ class Elementwise(Op):
             args = self._bind(args, named)
         if out is None:
             return apply(self, self.convert(args), NO_ATTRS)
-        return write_out(self.name, apply(self, self.convert(args), NO_ATTRS), out, args)
+        self.check_out(out, args)
+        result = apply(self, self.convert(args), NO_ATTRS)
+        out.copy_(result)
+        if result._volatile and out.contagious:
+            out._volatile = True
+        return out
+
+    def check_out(self, out: Any, args: Sequence[Any]) -> None:
+        """Raise unless ``out`` can take the result for ``args``; nothing is made."""
+        compute = self._compute_dtype(args)
+        named = [(x, n) for x, n in zip(args, self.operands, strict=True) if isinstance(x, Value)]
+        shape = broadcast_shapes(self.name, *zip(*named, strict=True)) if named else ()
+        check_out(self.name, out, args, shape, dtypes.bool_ if self.is_condition else compute)
 
     def in_place(self, *args: Any, **named: Any) -> Any:
         """The op with its first operand's memory as the result."""
@@ -234,7 +258,7 @@ class Elementwise(Op):
                     return args
                 number = args[1] if len(args) == 2 and first.shape and dtype.kind == "f" else None
                 if type(number) in (float, int):
-                    return first, constant_of(number, dtype)
+                    return first, constant_of(self.name, number, dtype)
         compute = self._compute_dtype(args)
         return [
             self._operand(name, x, dtypes.bool_ if name in self.conditions else compute)
@@ -298,6 +322,8 @@ class Elementwise(Op):
             raise OverflowError(
                 expected(self.name, "an integer of 64 bits", name, x, "use a floating number")
             )
+        if dtype.kind == "f":
+            return constant_of(self.name, x, dtype)
         return Constant(np.array(x).astype(dtype))  # integers wrap around, as in PyTorch
 
     # ------------------------------------------------------------------------------------- forward
@@ -407,32 +433,24 @@ def guarded(g: Any, dx: Any) -> Any:
     return s.where((g == 0) & ~s.isfinite(dx), 0, dx)
 
 
-def write_out(op: str, result: Any, out: Any, args: Sequence[Any]) -> Any:
-    """Put ``result`` into the tensor ``out``, as ``out=`` does in PyTorch."""
+def check_out(
+    op: str, out: Any, args: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype
+) -> None:
+    """Raise, before anything runs, unless ``out`` can take a result of that shape and dtype."""
     if not isinstance(out, Value):
         raise TypeError(expected(op, "a Tensor", "out", shown(out), "use numgrad.empty_like(…)"))
-    if mode.state.grad and (
-        out.requires_grad or any(isinstance(x, Value) and x.requires_grad for x in args)
-    ):
+    if mode.state.grad and any(isinstance(x, Value) and x.requires_grad for x in (out, *args)):
         raise RuntimeError(
             f"{op}: expected operands that need no gradient for out=, got one that requires grad; "
             "functions with out=... arguments don't support automatic differentiation: "
             "use no_grad()"
         )
-    if out.shape != result.shape:
-        raise ShapeError(
-            expected(op, f"shape {result.shape}", "out", shown(out), "make out of that shape")
-        )
-    if dtypes.rank(result.dtype) > dtypes.rank(out.dtype):
+    if out.shape != shape:
+        raise ShapeError(expected(op, f"shape {shape}", "out", shown(out), "make it that shape"))
+    if dtypes.rank(dtype) > dtypes.rank(out.dtype):
         raise DtypeError(
-            expected(
-                op, f"a dtype that holds {result.dtype}", "out", shown(out), "convert out first"
-            )
+            expected(op, f"a dtype that holds {dtype}", "out", shown(out), "convert out first")
         )
-    out.copy_(result)  # type: ignore[attr-defined]
-    if result._volatile and out.contagious:
-        out._volatile = True
-    return out
 
 
 def elementwise(

@@ -78,15 +78,29 @@ def remainder(x, y):
     return x % y
 
 
+def _natural_exponent(x, y):
+    if y.dtype.kind == "i" and x.size and y.size and y.min() < 0:
+        raise ValueError(negative_exponent(y.min()))
+
+
+def negative_exponent(y):
+    """The text of the error for an integer to a negative integer power."""
+    return expected(
+        "pow", "a non-negative exponent for integers", "y", y, "convert x with .float()"
+    )
+
+
 @elementwise(
     dx=lambda g, x, y: s.where(y == 0, 0, g * y * x ** (y - 1)),
     dy=lambda g, x, y, out: s.where((x == 0) & (y >= 0), 0, g * out * s.log(x)),
     dtype=numeric,
     domain=(0.3, 2.0),
+    check=_natural_exponent,
     reference="numgrad.kernels.reference.elementwise:power",
 )
 def pow(x, y):
-    """Power, ``x ** y``; its derivative at exponent 0 is 0, also for base 0."""
+    """Power, ``x ** y``; its derivative at exponent 0 is 0, also for base 0. Raises ValueError for
+    integers to negative integer powers."""
     return x**y
 
 

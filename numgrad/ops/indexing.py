@@ -9,7 +9,7 @@ import numpy as np
 from ..graph import dtypes
 from ..graph.apply import make
 from ..graph.errors import DtypeError, ShapeError, expected, shown
-from ..graph.storage import adopt
+from ..graph.storage import WORKSPACE, allocate, category
 from ..graph.value import Value
 from ..kernels import launch
 from ..kernels.cpu import indexing as kernels
@@ -25,7 +25,9 @@ from .movement import (
     to_dtype,
     view_as,
 )
-from .primitive import primitive
+from .primitive import primitive, tensor_operand
+
+INT64 = dtypes.int64
 
 # ------------------------------------------------------------------------------------------- rows
 
@@ -43,7 +45,7 @@ def _take_rows_gradient(g: Any, index: Any, x_shape: Any) -> Any:
     infer=lambda x, index: ((index.shape[0], x.shape[1]), x.dtype),
     constant=("index",),
     dx=_take_rows_gradient,
-    reference="numgrad.kernels.reference.indexing:take_rows_8",
+    reference="numgrad.kernels.reference.indexing:take_rows",
 )
 def take_rows(out, x, index):
     """``out[i] = x[index[i]]`` for x (rows, columns) and index (n,)."""
@@ -58,6 +60,7 @@ def take_rows(out, x, index):
     infer=lambda v, index, rows: ((rows, v.shape[1]), v.dtype),
     constant=("index",),
     dv=lambda g, index: take_rows(g, index),
+    reference="numgrad.kernels.reference.indexing:add_rows",
 )
 def add_rows(out, v, index, *, rows):
     """Zeros (rows, columns) with ``out[index[i]] += v[i]``: repeated rows add, in order."""
@@ -81,6 +84,7 @@ def _kept_gradient(g: Any, index: Any, v_shape: Any) -> Any:
     constant=("index",),
     dx=_kept_gradient,
     dv=lambda g, index, v_shape: _written_gradient(g, index, v_shape),
+    reference="numgrad.kernels.reference.indexing:put_elements",
 )
 def put_elements(out, x, v, index):
     """x with the elements at the flat places ``index`` replaced by ``v``; the last of a repeated
@@ -105,7 +109,7 @@ def _written_gradient(g: Any, index: Any, shape: tuple[int, ...]) -> Any:
     if from_end.size != places.size:
         last = np.zeros((places.size, 1), np.bool_)
         last[places.size - 1 - from_end] = True
-        taken = where(_from_array(last), taken, 0)
+        taken = where(_temporary(last), taken, 0)
     return reshape(taken, shape)
 
 
@@ -134,6 +138,7 @@ def gather_along(out, x, index, *, axis):
     infer=lambda v, index, shape, axis: (shape, v.dtype),
     constant=("index",),
     dv=lambda g, index, axis: gather_along(g, index, axis=axis),
+    reference="numgrad.kernels.reference.indexing:scatter_along",
 )
 def scatter_along(out, v, index, *, shape, axis):
     """Zeros of ``shape`` with ``out[…, index[…, j, …], …] += v[…, j, …]``; repeats add in order."""
@@ -169,16 +174,24 @@ def check_index(op: str, index: Any, limit: int, name: str = "index") -> Any:
         )
     if index.dtype == dtypes.int64 and not (places.size and places.min() < 0):
         return index
-    return _from_array(np.where(places < 0, places + limit, places).astype(np.int64))
+    result = make(*allocate(places.shape, INT64))  # it may be kept for the backward pass
+    result.array[...] = places
+    negative = np.less(result.array, 0, out=workspace(places.shape, dtypes.bool_))
+    np.add(result.array, limit, out=result.array, where=negative)
+    return result
 
 
-def _from_array(array: np.ndarray) -> Any:
-    return make(array, adopt(array))
+def _temporary(array: np.ndarray) -> Any:
+    """A mask or places (as int64) for the length of one call, counted as workspace."""
+    with category(WORKSPACE):
+        result = make(*allocate(array.shape, array.dtype if array.dtype.kind == "b" else INT64))
+    result.array[...] = array
+    return result
 
 
 def gather(x: Any, dim: int, index: Any) -> Any:
     """``out[i][j] = x[index[i][j]][j]`` for ``dim=0``, and so on; index has as many axes as x."""
-    axis = axis_of("gather", dim, x.dim())
+    axis = axis_of("gather", dim, tensor_operand("gather", x).dim())
     places = check_index("gather", index, x.shape[axis])
     if places.dim() != x.dim():
         raise ShapeError(
@@ -201,7 +214,7 @@ def gather(x: Any, dim: int, index: Any) -> Any:
 
 def index_select(x: Any, dim: int, index: Any) -> Any:
     """The slices of x along ``dim`` at the places of a 1-D ``index``."""
-    axis = axis_of("index_select", dim, x.dim())
+    axis = axis_of("index_select", dim, tensor_operand("index_select", x).dim())
     if isinstance(index, Value) and len(index.shape) > 1:
         raise ShapeError(
             expected("index_select", "one axis", "index", shown(index), "index with x[…] instead")
@@ -214,11 +227,18 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
 
 def nonzero(x: Any) -> Any:
     """Places of non-zero elements, int64 (count, ndim), in row-major order."""
+    tensor_operand("nonzero", x)
     mask = contiguous_array(x.array if x.dtype == dtypes.bool_ else (x != 0).array)
     flat = _true_places(mask)
-    if not mask.ndim:
-        return _from_array(np.zeros((flat.size, 0), np.int64))
-    return _from_array(np.stack(np.unravel_index(flat, mask.shape), axis=1).astype(np.int64))
+    out = make(*allocate((flat.size, mask.ndim), INT64, "nonzero"))
+    _unravel(flat, mask.shape, [out.array[:, axis] for axis in range(mask.ndim)])
+    return out
+
+
+def _unravel(flat: np.ndarray, shape: Sequence[int], outs: Sequence[np.ndarray]) -> None:
+    """The place along each axis of row-major places, which are used up."""
+    for n, out in zip(reversed(shape), reversed(outs), strict=True):
+        np.divmod(flat, n, out=(flat, out))
 
 
 def _true_places(mask: np.ndarray) -> np.ndarray:
@@ -227,7 +247,7 @@ def _true_places(mask: np.ndarray) -> np.ndarray:
     launch.ranged(
         kernels.count_true, [launch.address(count), launch.address(mask)], mask.size, parallel=False
     )
-    places = np.empty(int(count[0]), np.int64)
+    places = workspace((int(count[0]),), INT64)
     args = [launch.address(places), launch.address(mask), int(count[0])]
     launch.ranged(kernels.write_true_indices, args, mask.size, parallel=False)
     return places
@@ -267,7 +287,7 @@ def _as_part(part: Any) -> Any:
         if array.size == 0 and array.dtype.kind == "f":
             array = array.astype(np.int64)
         if array.dtype.kind in "iub":
-            return _from_array(array if array.dtype == np.bool_ else array.astype(np.int64))
+            return _temporary(array)
     if hasattr(part, "__index__"):
         return part.__index__()
     raise TypeError(
@@ -294,10 +314,10 @@ def _width(part: Any) -> int:
     return 1
 
 
-def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
+def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, np.ndarray]]]:
     """``(basic index, [(axis of the result of it, places)])``."""
     basic: list[Any] = []
-    advanced: list[tuple[int, Any]] = []
+    advanced: list[tuple[int, np.ndarray]] = []
     axis = 0  # of x
     out_axis = 0  # of the basic view
     for part in _normalised(x, index):
@@ -306,7 +326,7 @@ def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
             out_axis += 1
         elif isinstance(part, (bool, np.bool_)):
             basic.append(None)
-            advanced.append((out_axis, _from_array(np.arange(int(part), dtype=np.int64) * 0)))
+            advanced.append((out_axis, np.zeros(int(part), np.int64)))
             out_axis += 1
         elif isinstance(part, slice):
             basic.append(_checked_slice(part))
@@ -333,15 +353,17 @@ def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
             shape = mask.shape or (1,)
             if not mask.ndim:
                 basic.append(None)
-            for places in np.unravel_index(flat, shape):
-                advanced.append((out_axis, _from_array(np.ascontiguousarray(places, np.int64))))
+            along = [workspace(flat.shape, INT64) for _ in shape]
+            _unravel(flat, shape, along)
+            for places in along:
+                advanced.append((out_axis, places))
                 if mask.ndim:
                     basic.append(slice(None))
                     axis += 1
                 out_axis += 1
         else:
             basic.append(slice(None))
-            advanced.append((out_axis, check_index("index", part, x.shape[axis])))
+            advanced.append((out_axis, check_index("index", part, x.shape[axis]).array))
             axis += 1
             out_axis += 1
     return tuple(basic), advanced
@@ -364,7 +386,7 @@ def _checked_slice(part: slice) -> slice:
 
 def getitem(x: Any, index: Any) -> Any:
     """``x[index]``: integers, slices, None and ... give a view; int64 and bool tensors a copy."""
-    if x.dim() == 0 and x.contagious is False and index == 0 and isinstance(index, int):
+    if type(index) is int and index == 0 and x.dim() == 0 and not x.contagious:
         raise IndexError(
             "index: expected no index for a 0-dim tensor, got 0; invalid index of a 0-dim tensor: "
             "use tensor.item() to convert it to a number"
@@ -377,23 +399,25 @@ def getitem(x: Any, index: Any) -> Any:
     places = _broadcast([p for _, p in advanced])
     rest = [axis for axis in range(y.dim()) if axis not in axes]
     sizes = [y.shape[axis] for axis in axes]
-    flat = places[0]
+    flat = make(*allocate(places[0].shape, INT64))
+    flat.array[...] = places[0]
     for size, p in zip(sizes[1:], places[1:], strict=True):
-        flat = flat * size + p
+        np.multiply(flat.array, size, out=flat.array)
+        np.add(flat.array, p, out=flat.array)
     rows = reshape(permute(y, *axes, *rest), math.prod(sizes), math.prod(y.shape[a] for a in rest))
-    taken = take_rows(rows, _from_array(np.ascontiguousarray(flat.reshape(-1))))
+    taken = take_rows(rows, reshape(flat, -1))
     out = reshape(taken, *flat.shape, *(y.shape[a] for a in rest))
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     if adjacent and axes[0]:
-        k = flat.ndim
+        k = flat.dim()
         before = list(range(k, k + axes[0]))
         out = permute(out, *before, *range(k), *range(k + axes[0], out.dim()))
     return out
 
 
-def _broadcast(places: Sequence[Any]) -> list[np.ndarray]:
+def _broadcast(places: Sequence[np.ndarray]) -> list[np.ndarray]:
     try:
-        return list(np.broadcast_arrays(*[p.array for p in places]))
+        return list(np.broadcast_arrays(*places))
     except ValueError:
         shapes = [p.shape for p in places]
         raise IndexError(
@@ -415,19 +439,43 @@ def setitem(x: Any, index: Any, value: Any) -> None:
             value = view_as(value, shape=_without_lead(value.shape, target.dim()))
         copy_(target, value)
         return
-    view = np.arange(x.numel(), dtype=np.int64).reshape(x.shape)[
-        basic if Ellipsis in basic else (*basic, Ellipsis)
-    ]
-    places: list[Any] = [slice(None)] * view.ndim
-    for axis, p in advanced:
-        places[axis] = p.array
-    flat = np.ascontiguousarray(view[tuple(places)])
+    flat = _written_places(x.shape, basic, advanced)
     if not isinstance(value, Value):
         value = tensor(value, dtype=x.dtype)
     value = to_dtype(value, x.dtype)
-    if value.dim() > flat.ndim:
-        value = view_as(value, shape=_without_lead(value.shape, flat.ndim))
-    put_elements.in_place(x, expand(value, *flat.shape), _from_array(flat))
+    if value.dim() > flat.dim():
+        value = view_as(value, shape=_without_lead(value.shape, flat.dim()))
+    put_elements.in_place(x, expand(value, *flat.shape), flat)
+
+
+def _written_places(
+    shape: tuple[int, ...], basic: tuple[Any, ...], advanced: Sequence[tuple[int, np.ndarray]]
+) -> Any:
+    """The row-major places of ``x[basic][advanced]`` in x: as many as are written, no more."""
+    # One byte seen as a tensor of this shape: basic indexing tells the strides and where it begins.
+    steps = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    whole = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, steps)
+    view = whole[basic if Ellipsis in basic else (*basic, Ellipsis)]
+    begin = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    axes = [axis for axis, _ in advanced]
+    together = np.broadcast_shapes(*(p.shape for p in _broadcast([p for _, p in advanced])))
+    rest = [axis for axis in range(view.ndim) if axis not in axes]
+    lead = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    before, after = rest[:lead], rest[lead:]
+    lengths = (*(view.shape[a] for a in before), *together, *(view.shape[a] for a in after))
+    flat = make(*allocate(lengths, INT64))
+    flat.array[...] = begin
+    for axis, p in advanced:
+        offsets = np.multiply(p, view.strides[axis], out=workspace(p.shape, INT64))
+        np.add(flat.array, offsets.reshape(p.shape + (1,) * len(after)), out=flat.array)
+    for axis in rest:
+        offsets = workspace((view.shape[axis],), INT64)
+        offsets[...] = view.strides[axis]
+        offsets[:1] = 0
+        np.cumsum(offsets, out=offsets)
+        right = len(rest) - 1 - rest.index(axis) + (len(together) if axis in before else 0)
+        np.add(flat.array, offsets.reshape((-1,) + (1,) * right), out=flat.array)
+    return flat
 
 
 def _without_lead(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
@@ -441,5 +489,10 @@ def _without_lead(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 def masked_select(x: Any, mask: Any) -> Any:
     """The elements of x where ``mask`` (broadcast) is True, 1-D."""
+    tensor_operand("masked_select", x)
+    if not _is_mask(mask):
+        raise DtypeError(
+            expected("masked_select", "a bool tensor", "mask", shown(mask), "compare x")
+        )
     shape = broadcast_shapes("masked_select", (x, mask), ("x", "mask"))
     return getitem(expand(x, *shape), expand(mask, *shape))

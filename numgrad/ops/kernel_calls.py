@@ -28,7 +28,9 @@ def copy_into(out: np.ndarray, x: np.ndarray) -> None:
 
 def fill(out: np.ndarray, value: Any) -> None:
     """``out[...] = value``."""
-    copy_into(out, np.array(value, out.dtype))
+    with np.errstate(over="ignore"):  # beyond the largest float32 it is infinite
+        number = np.array(value, out.dtype)
+    copy_into(out, number)
 
 
 def contiguous_array(x: np.ndarray) -> np.ndarray:

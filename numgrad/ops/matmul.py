@@ -13,11 +13,10 @@ from ..kernels import launch
 from ..kernels.cpu import matmul as kernels
 from .kernel_calls import copy_into, workspace
 from .movement import expand, matrix_transpose, reshape, unsqueeze
-from .primitive import primitive
-from .reduction import tensor_operand
+from .primitive import primitive, tensor_operand
 
 
-def _infer(x: Any, y: Any, bias: Any = None) -> Any:
+def _infer(x: Any, y: Any) -> Any:
     batch = _batch_shape(x.shape[:-2], y.shape[:-2], x, y)
     return (*batch, x.shape[-2], y.shape[-1]), x.dtype
 
@@ -45,13 +44,12 @@ def _product_dy(g: Any, x: Any) -> Any:
     infer=_infer,
     dx=_product_dx,
     dy=_product_dy,
-    dbias=lambda g, bias_shape: above.sum_to(g, bias_shape),
     deferrable=True,
     reference="numgrad.kernels.reference.matmul:matmul",
 )
-def product(out, x, y, bias=None):
-    """``(…, m, k) @ (…, k, n) (+ bias (n,)) -> (…, m, n)``, batch axes broadcast; operands of any
-    strides, without copies."""
+def product(out, x, y):
+    """``(…, m, k) @ (…, k, n) -> (…, m, n)``, batch axes broadcast; operands of any strides,
+    without copies."""
     if out.size == 0:
         return
     m, n, k = out.shape[-2], out.shape[-1], x.shape[-1]
@@ -63,7 +61,7 @@ def product(out, x, y, bias=None):
     x = np.broadcast_to(x, (*batch, m, k)) if x.shape[:-2] != batch else x
     y = np.broadcast_to(y, (*batch, k, n)) if y.shape[:-2] != batch else y
     for index in np.ndindex(batch[:-1]):
-        _gemm(target[index], x[index], y[index], bias)
+        _gemm(target[index], x[index], y[index], None)
     if target is not out:
         copy_into(out, target)
 

@@ -13,7 +13,7 @@ from ..graph.value import Value
 from .declare import NUMBERS
 from .elementwise import assign
 from .kernel_calls import copy_into, fill
-from .primitive import primitive, view
+from .primitive import primitive, tensor_operand, view
 
 
 def axis_of(op: str, axis: Any, ndim: int, name: str = "dim") -> int:
@@ -115,7 +115,10 @@ def expand_to(x, *, shape):
     return result
 
 
-@view(dx=lambda g, x_shape, index: slice_scatter(g, x_shape, index))
+@view(
+    dx=lambda g, x_shape, index: slice_scatter(g, x_shape, index),
+    reference="numgrad.kernels.reference.indexing:slice_of",
+)
 def slice_of(x, *, index):
     """Basic indexing: integers, slices with positive step and new axes; a view."""
     return x[index if Ellipsis in index else (*index, Ellipsis)]
@@ -129,6 +132,7 @@ def _scattered_gradient(g: Any, v_shape: Any, chain: Sequence[Any]) -> Any:
     infer=lambda x, v, chain: (x.shape, x.dtype),
     dx=_scattered_gradient,
     dv=lambda g, chain: replay(g, chain),
+    reference="numgrad.kernels.reference.indexing:view_scatter",
 )
 def view_scatter(out, x, v, *, chain):
     """x with the elements that a chain of views selects replaced by ``v``."""
@@ -149,6 +153,7 @@ def replay(x: Any, chain: Sequence[Any]) -> Any:
 @primitive(
     infer=lambda x, shape, index: (shape, x.dtype),
     dx=lambda g, index: slice_of(g, index=index),
+    reference="numgrad.kernels.reference.indexing:scatter_slice",
 )
 def scatter_slice(out, x, *, shape, index):
     """Zeros of ``shape`` with ``x`` at ``index``: the adjoint of basic indexing."""
@@ -169,7 +174,7 @@ def reshape(x: Any, *shape: Any) -> Any:
 
     One length may be -1. Raises ShapeError when the number of elements differs.
     """
-    target = resolve_shape("reshape", shape, x.numel())
+    target = resolve_shape("reshape", shape, tensor_operand("reshape", x).numel())
     if target == x.shape:
         return view_as(x, shape=target)
     try:
@@ -180,6 +185,7 @@ def reshape(x: Any, *shape: Any) -> Any:
 
 def view_shape(x: Any, *shape: Any) -> Any:
     """The same elements in another shape, sharing memory. Raises ShapeError if it cannot."""
+    tensor_operand("view", x)
     if len(shape) == 1 and isinstance(shape[0], np.dtype):
         raise DtypeError(expected("view", "a shape", "size", shape[0], "use .to(dtype) to convert"))
     return view_as(x, shape=resolve_shape("view", shape, x.numel()))
@@ -187,6 +193,7 @@ def view_shape(x: Any, *shape: Any) -> Any:
 
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     """Axes ``start_dim`` to ``end_dim`` merged into one."""
+    tensor_operand("flatten", x)
     start, end = axis_of("flatten", start_dim, x.dim()), axis_of("flatten", end_dim, x.dim())
     if start > end:
         raise ShapeError(
@@ -200,6 +207,7 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 def permute(x: Any, *dims: Any) -> Any:
     """Axes in another order; ``dims`` names each axis once."""
+    tensor_operand("permute", x)
     given = sizes_of("permute", dims)
     axes = tuple(axis_of("permute", d, x.dim(), "dims") for d in given)
     if sorted(axes) != list(range(x.dim())):
@@ -211,6 +219,7 @@ def permute(x: Any, *dims: Any) -> Any:
 
 def transpose(x: Any, dim0: int, dim1: int) -> Any:
     """Two axes exchanged."""
+    tensor_operand("transpose", x)
     a, b = axis_of("transpose", dim0, x.dim()), axis_of("transpose", dim1, x.dim())
     if x.dim() == 0:
         return permute_axes(x, axes=())
@@ -221,20 +230,21 @@ def transpose(x: Any, dim0: int, dim1: int) -> Any:
 
 def t(x: Any) -> Any:
     """The transpose of a matrix; vectors and scalars stay as they are."""
-    if x.dim() > 2:
+    if tensor_operand("t", x).dim() > 2:
         raise ShapeError(expected("t", "at most 2 axes", "x", shown(x), "use transpose or permute"))
     return transpose(x, 0, 1) if x.dim() == 2 else view_as(x, shape=x.shape)
 
 
 def matrix_transpose(x: Any) -> Any:
     """The last two axes exchanged."""
-    if x.dim() < 2:
+    if tensor_operand("mT", x).dim() < 2:
         raise ShapeError(expected("mT", "at least 2 axes", "x", shown(x), "unsqueeze it"))
     return transpose(x, -2, -1)
 
 
 def expand(x: Any, *sizes: Any) -> Any:
     """x repeated without a copy along new leading axes and axes of length 1; -1 keeps a length."""
+    tensor_operand("expand", x)
     given = sizes_of("expand", sizes)
     lead = len(given) - x.dim()
     own = (1,) * max(lead, 0) + tuple(x.shape)
@@ -252,11 +262,12 @@ def expand(x: Any, *sizes: Any) -> Any:
 
 def broadcast_to(x: Any, shape: Any) -> Any:
     """x expanded to ``shape``."""
-    return expand(x, *shape)
+    return expand(tensor_operand("broadcast_to", x), *sizes_of("broadcast_to", (shape,)))
 
 
 def squeeze(x: Any, dim: Any = None) -> Any:
     """Axes of length 1 taken away: all of them, or ``dim`` (one or several) if it has length 1."""
+    tensor_operand("squeeze", x)
     dropped = range(x.dim()) if dim is None else axes_of("squeeze", dim, x.dim())
     shape = tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in dropped)
     return view_as(x, shape=shape)
@@ -264,13 +275,14 @@ def squeeze(x: Any, dim: Any = None) -> Any:
 
 def unsqueeze(x: Any, dim: int) -> Any:
     """A new axis of length 1 at ``dim``."""
-    at = axis_of("unsqueeze", dim, x.dim() + 1)
+    at = axis_of("unsqueeze", dim, tensor_operand("unsqueeze", x).dim() + 1)
     return view_as(x, shape=(*x.shape[:at], 1, *x.shape[at:]))
 
 
 def narrow(x: Any, dim: int, start: int, length: int) -> Any:
     """Elements ``start`` to ``start + length`` of axis ``dim``, a view."""
-    axis = axis_of("narrow", dim, x.dim())
+    axis = axis_of("narrow", dim, tensor_operand("narrow", x).dim())
+    _integers("narrow", start=start, length=length)
     n = x.shape[axis] if x.dim() else 0
     begin = start + n if start < 0 else start
     if not (0 <= begin <= n and 0 <= length <= n - begin):
@@ -284,7 +296,8 @@ def narrow(x: Any, dim: int, start: int, length: int) -> Any:
 
 def select(x: Any, dim: int, index: int) -> Any:
     """Element ``index`` of axis ``dim``, a view without that axis."""
-    axis = axis_of("select", dim, x.dim())
+    axis = axis_of("select", dim, tensor_operand("select", x).dim())
+    _integers("select", index=index)
     n = x.shape[axis] if x.dim() else 0
     if not -n <= index < n:
         raise IndexError(
@@ -318,9 +331,15 @@ def split(x: Any, size: Any, dim: int = 0) -> tuple[Any, ...]:
 
 
 def _length(op: str, x: Any, dim: int) -> int:
-    if x.dim() == 0:
+    if tensor_operand(op, x).dim() == 0:
         raise ShapeError(expected(op, "a tensor with axes", "x", shown(x), "unsqueeze it"))
     return int(x.shape[axis_of(op, dim, x.dim())])
+
+
+def _integers(op: str, **given: Any) -> None:
+    for name, n in given.items():
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+            raise TypeError(expected(op, "an integer", name, repr(n), "use int()"))
 
 
 def _positive(op: str, n: Any, name: str) -> None:
@@ -363,6 +382,7 @@ def flip_axes(out, x, *, axes):
 
 def flip(x: Any, *dims: Any) -> Any:
     """x with the order along ``dims`` reversed."""
+    tensor_operand("flip", x)
     return flip_axes(x, axes=axes_of("flip", sizes_of("flip", dims), x.dim(), "dims"))
 
 
@@ -447,10 +467,7 @@ def _sequence(op: str, tensors: Any) -> list[Any]:
             expected(op, "a non-empty list of Tensors", "tensors", shown(tensors), "pass [x, y, …]")
         )
     for i, x in enumerate(tensors):
-        if not isinstance(x, Value):
-            raise TypeError(
-                expected(op, "a Tensor", f"tensors[{i}]", shown(x), "use numgrad.tensor(…)")
-            )
+        tensor_operand(op, x, f"tensors[{i}]")
     return list(tensors)
 
 
@@ -466,8 +483,7 @@ def copy_(x: Any, source: Any, non_blocking: bool = False) -> Any:
 
 def as_written(op: str, x: Any, value: Any) -> Any:
     """``value``, a number or a Tensor, in the dtype of ``x``: floats are cut towards 0."""
-    if not isinstance(x, Value):
-        raise TypeError(expected(op, "a Tensor", "x", shown(x), "use numgrad.tensor(…)"))
+    tensor_operand(op, x)
     if isinstance(value, Value):
         return to_dtype(value, x.dtype)
     if isinstance(value, NUMBERS) and x.dtype.kind != "f":

@@ -17,6 +17,13 @@ from ..graph.op import Op, Spec
 from ..graph.value import Value
 
 
+def tensor_operand(op: str, x: Any, name: str = "x") -> Any:
+    """``x`` if it is a Tensor. Raises TypeError otherwise."""
+    if not isinstance(x, Value):
+        raise TypeError(expected(op, "a Tensor", name, shown(x), "use numgrad.tensor(…)"))
+    return x
+
+
 class Primitive(Op):
     """An op with a run step of its own. See :func:`primitive`."""
 
@@ -61,10 +68,8 @@ class Primitive(Op):
         names = self.operands * len(inputs) if self.variadic else self.operands
         inputs += [None] * (len(names) - len(inputs))
         for name, x in zip(names, inputs, strict=True):
-            if not isinstance(x, Value) and not (x is None and name in self.optional):
-                raise TypeError(
-                    expected(self.name, "a Tensor", name, shown(x), "use numgrad.tensor(…)")
-                )
+            if not (x is None and name in self.optional):
+                tensor_operand(self.name, x, name)
         return apply(self, inputs, {**self.defaults, **attrs})
 
     def in_place(self, *inputs: Any, **attrs: Any) -> Any:

@@ -5,6 +5,7 @@ offset advances by the counters a call consumes, so that calls never share numbe
 """
 
 import math
+import os
 import secrets
 import threading
 from typing import Any
@@ -22,12 +23,23 @@ from .kernel_calls import contiguous_array, copy_into, workspace
 from .movement import copy_, to_dtype
 from .primitive import primitive
 
+_drawing = threading.Lock()
+"""Held while a generator moves on; one for all, so that generators can be copied and pickled."""
+
+
+def _after_fork_in_child() -> None:
+    global _drawing
+    _drawing = threading.Lock()  # another thread may have held it, which the child does not have
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
 
 class Generator:
     """A stream of random numbers: ``seed`` and the ``offset`` reached. Safe with threads."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = threading.Lock()
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> "Generator":
@@ -40,7 +52,7 @@ class Generator:
             raise ValueError(
                 expected("manual_seed", "a 64-bit integer", "seed", seed, "take it modulo 2**64")
             )
-        with self._lock:
+        with _drawing:
             self.seed, self.offset = int(seed) % 2**64, 0
         return self
 
@@ -64,16 +76,18 @@ class Generator:
                     "use get_state()",
                 )
             )
-        with self._lock:
-            self.seed, self.offset = (int(v) % 2**64 for v in state.tolist())
+        seed, offset = (int(v) % 2**64 for v in state.tolist())
+        with _drawing:
+            self.seed, self.offset = seed, offset
         return self
 
     def take(self, n: int, words: int) -> tuple[int, int]:
         """``(seed, offset)`` for n elements of ``words`` words each; the stream moves past them."""
-        with self._lock:
-            offset = self.offset
-            self.offset = (offset + kernels.counters(n, words)) % 2**64
-            return _signed(self.seed), _signed(offset)
+        count = kernels.counters(n, words)
+        with _drawing:  # nothing is allocated inside that could run a finaliser, which may draw
+            seed, offset = self.seed, self.offset
+            self.offset = (offset + count) % 2**64
+        return _signed(seed), _signed(offset)
 
 
 def _signed(value: int) -> int:
@@ -209,7 +223,7 @@ def randperm(n: int, *, generator: Any = None, device: Any = None) -> Any:
     check_device("randperm", device)
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
         raise ValueError(expected("randperm", "a non-negative integer", "n", repr(n), "check it"))
-    keys = np.empty(n, np.int64)
+    keys = workspace((int(n),), dtypes.int64)
     _draw(keys, "integers", 2, [-(2**62), 2**62], generator)
     return tensor(np.argsort(keys, kind="stable"))
 

@@ -20,7 +20,7 @@ from .elementwise import eq, exp, maximum, minimum, mul, ne, sqrt, where
 from .indexing import scatter_along
 from .kernel_calls import compute, contiguous_array, reduce_into, workspace
 from .movement import axes_of, axis_of, expand, reshape, to_dtype
-from .primitive import primitive
+from .primitive import primitive, tensor_operand
 
 F64 = dtypes.float64
 
@@ -333,13 +333,6 @@ def argmin_along(out, x, *, axis, keepdim):
 # --------------------------------------------------------------------------------- public functions
 
 
-def tensor_operand(op: str, x: Any, name: str = "x") -> Any:
-    """``x`` if it is a Tensor. Raises TypeError otherwise."""
-    if not isinstance(x, Value):
-        raise TypeError(expected(op, "a Tensor", name, shown(x), "use numgrad.tensor(…)"))
-    return x
-
-
 def _floating(op: str, x: Any) -> Any:
     if tensor_operand(op, x).dtype.kind != "f":
         raise DtypeError(
@@ -504,7 +497,8 @@ def _arg(op: str, along: Any, x: Any, dim: Any, keepdim: bool) -> Any:
         _nonempty(op, x, range(x.dim()))
         if x.numel() == 0:
             raise IndexError(expected(op, "at least one element", "x", shown(x), "check for empty"))
-        return along(reshape(x, -1), axis=0, keepdim=False)
+        place = along(reshape(x, -1), axis=0, keepdim=False)
+        return reshape(place, (1,) * x.dim()) if keepdim else place
     axis = axis_of(op, dim, x.dim())
     _nonempty(op, x, (axis,) if x.dim() else ())
     return along(x, axis=axis, keepdim=bool(keepdim))

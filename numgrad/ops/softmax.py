@@ -13,8 +13,8 @@ from .elementwise import exp, ne, square, sub, where
 from .indexing import check_index, gather_along
 from .kernel_calls import compute, reduce_into, workspace
 from .movement import axis_of, permute, reshape, to_dtype, unsqueeze
-from .primitive import primitive
-from .reduction import AMAX, EXPONENTIALS, mean, sum, tensor_operand
+from .primitive import primitive, tensor_operand
+from .reduction import AMAX, EXPONENTIALS, mean, sum
 
 
 def _centre_and_total(x: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

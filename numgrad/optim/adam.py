@@ -7,7 +7,7 @@ from ..graph import storage
 from ..ops.creation import zeros_like
 from ..ops.elementwise import maximum
 from ..tensor import Tensor
-from .optimizer import Optimizer, refuse
+from .optimizer import Optimizer, number, refuse
 
 
 class Adam(Optimizer):
@@ -59,10 +59,11 @@ class Adam(Optimizer):
 
     def check(self, group: dict[str, Any]) -> None:
         for name in ("lr", "eps", "weight_decay"):
-            if not group[name] >= 0:
+            if not number("Adam", name, group[name]) >= 0:
                 raise refuse("Adam", f"{name} >= 0", name, group[name], "pass 0 or more")
         betas = group["betas"]
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        pair = isinstance(betas, (tuple, list)) and len(betas) == 2
+        if not pair or not all(0 <= number("Adam", "betas", beta) < 1 for beta in betas):
             raise refuse(
                 "Adam", "two numbers in [0, 1)", "betas", betas, "pass for instance (0.9, 0.999)"
             )

@@ -1,5 +1,6 @@
 """`Optimizer`: parameter groups, state a parameter, and their state dict."""
 
+import numbers
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
@@ -276,6 +277,13 @@ def _unordered(what: str) -> str:
         f"{what}: expected an ordered collection for params, got a set, whose order changes from "
         "run to run; pass a list"
     )
+
+
+def number(what: str, name: str, value: Any) -> Any:
+    """``value`` if it is a number or a tensor. Raises TypeError otherwise."""
+    if not isinstance(value, (numbers.Real, Tensor)):
+        raise TypeError(f"{what}: expected a number for {name}, got {shown(value)}; pass a float")
+    return value
 
 
 def refuse(what: str, expected: str, name: str, value: Any, way_out: str) -> ValueError:

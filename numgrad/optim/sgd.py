@@ -6,7 +6,7 @@ from typing import Any
 from ..graph import storage
 from ..ops.creation import empty_like
 from ..tensor import Tensor
-from .optimizer import Optimizer, refuse
+from .optimizer import Optimizer, number, refuse
 
 
 class SGD(Optimizer):
@@ -59,8 +59,9 @@ class SGD(Optimizer):
 
     def check(self, group: dict[str, Any]) -> None:
         for name in ("lr", "momentum", "weight_decay"):
-            if not group[name] >= 0:
+            if not number("SGD", name, group[name]) >= 0:
                 raise refuse("SGD", f"{name} >= 0", name, group[name], "pass 0 or more")
+        number("SGD", "dampening", group["dampening"])
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError(
                 "Nesterov momentum requires a momentum and zero dampening; SGD got "

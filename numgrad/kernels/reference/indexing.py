@@ -63,3 +63,49 @@ take_along_1 = take_along_4 = take_along_8 = _take_along
 add_along_float32 = add_along_float64 = add_along_int32 = add_along_int64 = _add_along
 argmax_float32 = argmax_float64 = argmax_int32 = argmax_int64 = argmax_uint8 = argmax_bool = _argmax
 argmin_float32 = argmin_float64 = argmin_int32 = argmin_int64 = argmin_uint8 = argmin_bool = _argmin
+
+
+# ---------------------------------------------------- twins of whole ops, of arrays of any shape
+
+
+def take_rows(x: Array, index: Index) -> Array:
+    return x[index]
+
+
+def add_rows(v: Array, index: Index, *, rows: int) -> Array:
+    out = np.zeros((rows, v.shape[1]), v.dtype)
+    np.add.at(out, index, v)
+    return out
+
+
+def put_elements(x: Array, v: Array, index: Index) -> Array:
+    out = x.copy()
+    for place, value in zip(index.ravel(), v.ravel(), strict=True):  # the last one wins
+        out.flat[place] = value
+    return out
+
+
+def scatter_along(v: Array, index: Index, *, shape: tuple[int, ...], axis: int) -> Array:
+    out = np.zeros(shape, v.dtype)
+    for place, value in np.ndenumerate(v):
+        at = (*place[:axis], index[place], *place[axis + 1 :])
+        out[at] += value
+    return out
+
+
+def scatter_slice(x: Array, *, shape: tuple[int, ...], index: Any) -> Array:
+    out = np.zeros(shape, x.dtype)
+    out[index] = x
+    return out
+
+
+def slice_of(x: Array, *, index: Any) -> Array:
+    return x[index]
+
+
+def view_scatter(x: Array, v: Array, *, chain: Any) -> Array:
+    """``chain`` in terms of places: the views of x's places tell which ones v goes to."""
+    places: Array = np.arange(x.size).reshape(x.shape)
+    for op, attrs, _ in chain:
+        places = op.see(places, attrs)
+    return put_elements(x, v, places)
