@@ -288,8 +288,11 @@ def run(
         backward.capture = {(id(target), index): None for target, index in capture}
     if capture is not None or LeafSlot.dead:
         backward.find_needed([edge for edge, _ in roots])
-    recording = mode.enable_grad() if create_graph else mode.no_grad()
-    with storage.category(storage.GRADIENT), recording:
+    # Not by `no_grad()`: an interrupt between two lines must not leave the mode behind.
+    before = mode.state.grad, mode.state.inference, storage.local.account.category
+    try:
+        mode.state.grad, mode.state.inference = create_graph, mode.state.inference and not create_graph
+        storage.local.account.category = storage.GRADIENT
         for edge, value in roots:
             backward.send(edge, value, False)
         backward.run()
@@ -300,3 +303,5 @@ def run(
             p if p is None else p.value if p.owned or create_graph else above.copy(p.value)
             for p in found
         ]
+    finally:
+        mode.state.grad, mode.state.inference, storage.local.account.category = before

@@ -198,11 +198,18 @@ def _is_volatile(x: Any) -> bool:
     return decide((x,)) == VOLATILE
 
 
+def _marked(result: Any) -> Any:
+    for value in result if isinstance(result, tuple) else (result,):
+        value._volatile = True
+    return result
+
+
 def composite(function: F) -> F:
-    """Declare a function made of several ops: with a volatile operand none of them is recorded.
+    """Declare a function made of several ops: with a volatile operand none of them is recorded, and
+    the result is volatile.
 
     Without it an op on parameters alone (the transpose of a weight) would make a node that nobody
-    can reach.
+    can reach, and an index that is volatile would be lost.
     """
 
     @functools.wraps(function)
@@ -211,7 +218,7 @@ def composite(function: F) -> F:
             for x in (*args, *named.values()):
                 if _is_volatile(x):
                     with no_grad():
-                        return function(*args, **named)
+                        return _marked(function(*args, **named))
         return function(*args, **named)
 
     return wrapped  # type: ignore[return-value]

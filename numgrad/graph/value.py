@@ -41,11 +41,11 @@ class Value:
         "_slot",
         "_stamp",
         "_volatile",
+        "_dtype",
+        "_shape",
         "device",
-        "dtype",
         "grad_value",
         "group",
-        "shape",
         "storage",
     )
 
@@ -54,8 +54,8 @@ class Value:
 
     _array: np.ndarray
     _inference: bool
-    shape: tuple[int, ...]
-    dtype: "np.dtype[Any]"
+    _shape: tuple[int, ...]
+    _dtype: "np.dtype[Any]"
     device: device
     storage: Storage
     group: Group
@@ -64,7 +64,7 @@ class Value:
     def _init(self, array: np.ndarray, storage: Storage, group: Group | None = None) -> None:
         self._array, self.storage = array, storage
         self.group = Group() if group is None else group
-        self.shape, self.dtype, self.device = array.shape, array.dtype, CPU
+        self._shape, self._dtype, self.device = array.shape, array.dtype, CPU
         self._requires_grad = self._volatile = self._inference = False
         self._edge: Edge | None = None
         self._base: Value | None = None
@@ -77,6 +77,9 @@ class Value:
     array: Any = property(
         attrgetter("_array"), doc="The buffer: the one way to a value's elements."
     )
+    # Read-only: kernels trust them, so nobody may write to them as one may with an ndarray's.
+    shape: Any = property(attrgetter("_shape"), doc="The length of each axis.")
+    dtype: Any = property(attrgetter("_dtype"), doc="The dtype of the elements.")
 
     # ------------------------------------------------------------------------------------- history
 
@@ -193,7 +196,7 @@ class Value:
         What were views of this value are views of nothing from now on.
         """
         self._array, self.storage, self.group = other._array, other.storage, Group()
-        self.shape, self.dtype, self.device = other.shape, other.dtype, other.device
+        self._shape, self._dtype, self.device = other.shape, other.dtype, other.device
         self._base, self._chain = None, ()
         self._stamp += 1
 
@@ -288,13 +291,15 @@ def _retainer(value: Value, edge: Edge | None) -> Any:
 class Constant:
     """A Python number among the operands: a 0-d array that takes no part in the graph."""
 
-    __slots__ = ("array", "dtype", "shape")
+    __slots__ = ("_dtype", "_shape", "array")
+    dtype = property(attrgetter("_dtype"))
+    shape = property(attrgetter("_shape"))
     _volatile = _inference = _requires_grad = False
     volatile = requires_grad = contagious = False
     storage = group = _base = None
 
     def __init__(self, array: np.ndarray) -> None:
-        self.array, self.dtype, self.shape = array, array.dtype, ()
+        self.array, self._dtype, self._shape = array, array.dtype, ()
 
     def gradient_edge(self) -> None:
         """None: no gradient is wanted for a number."""

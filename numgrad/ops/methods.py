@@ -76,7 +76,7 @@ def _restride(op: str, x: Any, view: Any) -> Any:
         raise GradError(
             expected(f"{op}_", "a constant", "x", "one that requires grad", f"use {op}(…)")
         )
-    x._array, x.shape = view.array, view.shape
+    x._array, x._shape = view.array, view.shape
     if x._base is not None:
         x._chain = (*x._chain, *view._chain)
     return x
