@@ -415,3 +415,69 @@ def test_deep_copies_share_memory_as_the_originals_do():
         assert a.tolist() == [[0, 1, 1]] * 2 and a.requires_grad
         assert x.tolist() == [[0, 0, 0]] * 2 and not x.requires_grad
         assert b.stride() == v.stride() and a.group is b.group
+
+
+@pytest.mark.parametrize("n", [3, 5000])  # below and above the pool's smallest block
+def test_exported_while_a_numpy_alias_or_a_view_of_it_lives(n):
+    x = ones(n)
+    live = numgrad.memory.stats()["live_bytes"]
+    assert not x.storage.exported
+    alias = x.numpy()
+    part = alias[1:][::2]
+    assert x.storage.exported and numgrad.from_numpy(alias).storage is x.storage
+    del alias
+    assert x.storage.exported
+    del x
+    assert numgrad.memory.stats()["live_bytes"] == live  # the alias keeps it
+    part[:] = 7
+    del part
+    assert numgrad.memory.stats()["live_bytes"] == live - 4 * n
+    y = ones(n)
+    y.numpy()
+    assert not y.storage.exported
+    assert numgrad.from_numpy(np.ones(3)).storage.exported
+
+
+@pytest.mark.parametrize("name", ["sign", "floor", "ceil", "trunc", "round"])
+def test_a_derivative_that_is_zero_is_zeros(name):
+    x = tensor([-1.5, 0.0, 2.5], requires_grad=True)
+    getattr(x, name)().sum().backward()
+    assert x.grad.tolist() == [0, 0, 0]
+
+
+def test_shape_and_dtype_are_read_only():
+    x = ones(2)
+    for name, value in (("shape", (50,)), ("dtype", "int64")):
+        with pytest.raises(AttributeError):
+            setattr(x, name, value)
+    assert (x * 2).tolist() == [2, 2]
+
+
+def test_nothing_around_a_volatile_operand_is_recorded():
+    w = ones(3, requires_grad=True)
+    v = numgrad.Variable(ones(3, dtype="float64"), volatile=True)
+    index = numgrad.Variable(tensor([0, 2]), volatile=True)
+    calls = {
+        "cast": lambda: w * v,
+        "index": lambda: w[index],
+        "stack": lambda: numgrad.stack([v, w]),
+        "cat": lambda: numgrad.cat([w, v]),
+        "clamp": lambda: numgrad.clamp(w, 0, v),
+    }
+    for name, call in calls.items():
+        with numgrad.memory.track() as m:
+            out = call()
+        assert (name, m.nodes, out.volatile, out.requires_grad) == (name, 0, True, False)
+
+
+def test_mode_survives_an_interrupt_in_backward():
+    def interrupt(g):
+        raise KeyboardInterrupt
+
+    x = ones(2, requires_grad=True)
+    y = x * 2
+    y.register_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        y.sum().backward()
+    assert numgrad.is_grad_enabled()
+    assert numgrad.graph.storage.local.account.category == numgrad.graph.storage.ACTIVATION

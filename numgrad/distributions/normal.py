@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.errors import DtypeError, ShapeError, expected, shown
-from ..graph.mode import no_grad
+from ..graph.mode import composite, no_grad
 from ..ops.creation import empty, tensor
 from ..ops.elementwise import erf, log
 from ..tensor import Tensor
@@ -127,6 +127,7 @@ class Normal:
         noise = empty(shape, dtype=self.loc.dtype, device=self.loc.device).normal_()
         return self.loc + noise * self.scale
 
+    @composite
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density, ``-(x - μ)² / (2 σ²) - log σ - log sqrt(2 π)``.
 

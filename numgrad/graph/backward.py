@@ -291,7 +291,7 @@ def run(
     # Not by `no_grad()`: an interrupt between two lines must not leave the mode behind.
     before = mode.state.grad, mode.state.inference, storage.local.account.category
     try:
-        mode.state.grad, mode.state.inference = create_graph, mode.state.inference and not create_graph
+        mode.state.grad = create_graph and not mode.state.inference
         storage.local.account.category = storage.GRADIENT
         for edge, value in roots:
             backward.send(edge, value, False)

@@ -187,13 +187,22 @@ class Storage:
     of saved values that hold it; ``owned``, False for memory from outside, which is not counted.
     """
 
-    __slots__ = ("__weakref__", "category", "counted", "nbytes", "owned", "saved", "writes")
+    __slots__ = (
+        "__weakref__",
+        "aliases",
+        "category",
+        "counted",
+        "nbytes",
+        "owned",
+        "saved",
+        "writes",
+    )
 
     def __init__(
         self, nbytes: int, category: int, owned: bool = True, account: Account | None = None
     ) -> None:
         self.nbytes, self.category, self.counted, self.owned = nbytes, category, category, owned
-        self.writes = self.saved = 0
+        self.writes = self.saved = self.aliases = 0
         if owned:
             account = account or local.account
             account.bytes[category] += nbytes
@@ -203,6 +212,22 @@ class Storage:
                 total = total_bytes()
             if total > _threshold:
                 _note_peak(total)
+
+    def export(self, array: np.ndarray) -> np.ndarray:
+        """An array for the user on the memory of ``array``. The storage lives as long as it or any
+        view of it does, and is ``exported`` until then."""
+        # NumPy makes views of views refer to the first array whose base is no array: this one.
+        alias = np.asarray(memoryview(array))  # type: ignore[arg-type]
+        reference = weakref.ref(alias, _end_export)
+        _exports[id(reference)] = (reference, self)
+        self.aliases += 1
+        return alias
+
+    @property
+    def exported(self) -> bool:
+        """Whether somebody outside may write to the memory: a NumPy alias is alive, or the memory
+        came from outside."""
+        return self.aliases > 0 or not self.owned
 
     def move_to(self, category: int) -> None:
         """Count the bytes under another category from now on."""
@@ -245,6 +270,16 @@ class Storage:
             account.counts[self.counted] -= 1
 
 
+_exports: dict[int, tuple[Any, Storage]] = {}
+"""Arrays that users hold, by the number of their weak reference, and their storages."""
+
+
+def _end_export(reference: Any, exports: dict[int, tuple[Any, Storage]] = _exports) -> None:
+    _, storage = exports.pop(id(reference), (None, None))
+    if storage is not None:
+        storage.aliases -= 1
+
+
 _new_array = np.empty
 _ndarray = np.ndarray
 
@@ -284,9 +319,14 @@ def adopt(array: np.ndarray) -> Storage:
             storage: Storage | None = getattr(base, "storage", None)
             if storage is not None:
                 return storage
-        if not isinstance(base.base, np.ndarray):
+        inner = base.base
+        if isinstance(inner, memoryview):  # what ``export`` gave, or somebody else's
+            for reference, storage in list(_exports.values()):
+                if reference() is base:
+                    return storage
+        if not isinstance(inner, np.ndarray):
             return Storage(base.nbytes, DATA, owned=False)
-        base = base.base
+        base = inner
 
 
 class category:

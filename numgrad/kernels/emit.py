@@ -140,8 +140,8 @@ class Writer:
             )
         if op == "div" and self.compute.kind != "f":
             raise TypeError(
-                f"div: expected floating operands for /, got {self.compute.name}; declare the op with "
-                "dtype='floating', or use //"
+                f"div: expected floating operands for /, got {self.compute.name}; declare the op "
+                "with dtype='floating', or use //"
             )
         text = f"{names[0]} {scalar.ARITHMETIC[op]} {names[1]}"
         # Numba widens integers: each result is cut back to the compute dtype, as stored ones are.

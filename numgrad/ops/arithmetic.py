@@ -8,6 +8,7 @@ import numpy as np
 
 from ..graph.apply import beside
 from ..graph.errors import ShapeError, expected, shown
+from ..graph.mode import composite
 from ..graph.value import Value
 from ..kernels import scalar as s
 from . import elementwise as e
@@ -171,6 +172,7 @@ def _check_exponent(x: Any, y: Any) -> None:
         raise ValueError(e.negative_exponent(y))
 
 
+@composite
 def clamp(x: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
     """x cut to ``[min, max]``, either of which may be left out or be a tensor."""
     return _clamp(x, min, max, False, out)

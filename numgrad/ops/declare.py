@@ -21,6 +21,7 @@ from ..graph.apply import (
     make,
 )
 from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.mode import no_grad
 from ..graph.node import Node
 from ..graph.op import Op, Rule, Spec
 from ..graph.storage import allocate
@@ -249,19 +250,20 @@ class Elementwise(Op):
         """Operands of the compute dtype; Python numbers become constants of it."""
         first = args[0]
         if self._plain and isinstance(first, Value):  # quickly, what nearly every call is
-            dtype = first.dtype
+            dtype = first._dtype
             if dtype.kind == "f" or dtype is self._ruled(dtype):
                 for x in args:
-                    if not isinstance(x, Value) or x.dtype is not dtype:
+                    if not isinstance(x, Value) or x._dtype is not dtype:
                         break
                 else:
                     return args
-                number = args[1] if len(args) == 2 and first.shape and dtype.kind == "f" else None
+                number = args[1] if len(args) == 2 and first._shape and dtype.kind == "f" else None
                 if type(number) in (float, int):
                     return first, constant_of(self.name, number, dtype)
         compute = self._compute_dtype(args)
+        volatile = any(isinstance(x, Value) and x.volatile for x in args)
         return [
-            self._operand(name, x, dtypes.bool_ if name in self.conditions else compute)
+            self._operand(name, x, dtypes.bool_ if name in self.conditions else compute, volatile)
             for name, x in zip(self.operands, args, strict=True)
         ]
 
@@ -297,7 +299,7 @@ class Elementwise(Op):
                 return dtypes.int64  # a uint8 is below 300 and above -1
         return compute
 
-    def _operand(self, name: str, x: Any, dtype: Any) -> Any:
+    def _operand(self, name: str, x: Any, dtype: Any, any_volatile: bool) -> Any:
         if isinstance(x, Value):
             if x.dtype == dtype:
                 return x
@@ -311,6 +313,9 @@ class Elementwise(Op):
                         "compare it with 0",
                     )
                 )
+            if any_volatile:
+                with no_grad():  # a converted parameter is not worth a node that nobody can reach
+                    return above.cast(x, dtype)
             return above.cast(x, dtype)
         if dtype.kind != "f" and isinstance(x, (float, np.floating)) and name in self.defaults:
             raise DtypeError(
@@ -329,16 +334,16 @@ class Elementwise(Op):
     # ------------------------------------------------------------------------------------- forward
 
     def infer(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Spec]:
-        shape = inputs[0].shape
+        shape = inputs[0]._shape
         for x in inputs:
-            other = x.shape
+            other = x._shape
             if other != shape and other:
                 if shape:
                     shape = broadcast_shapes(self.name, inputs, self.operands)
                     break
                 shape = other
         if self._plain and not self.is_condition:
-            return ((shape, inputs[0].dtype),)
+            return ((shape, inputs[0]._dtype),)
         return ((shape, dtypes.bool_ if self.is_condition else self._compute(inputs)),)
 
     def _compute(self, inputs: Sequence[Any]) -> np.dtype:

@@ -9,6 +9,7 @@ import numpy as np
 from ..graph import dtypes
 from ..graph.apply import make
 from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.mode import composite
 from ..graph.storage import WORKSPACE, allocate, category
 from ..graph.value import Value
 from ..kernels import launch
@@ -384,6 +385,7 @@ def _checked_slice(part: slice) -> slice:
     return slice(*bounds)
 
 
+@composite
 def getitem(x: Any, index: Any) -> Any:
     """``x[index]``: integers, slices, None and ... give a view; int64 and bool tensors a copy."""
     if type(index) is int and index == 0 and x.dim() == 0 and not x.contagious:

@@ -211,6 +211,20 @@ class Methods:
     __iand__ = _logical_in_place(e.logical_and, "&=")
     __ior__ = _logical_in_place(e.logical_or, "|=")
     __ixor__ = _logical_in_place(e.logical_xor, "^=")
+    eq_, ne_, lt_, le_, gt_, ge_ = (
+        _in_place(e.eq),
+        _in_place(e.ne),
+        _in_place(e.lt),
+        _in_place(e.le),
+        _in_place(e.gt),
+        _in_place(e.ge),
+    )
+    logical_and_, logical_or_, logical_xor_, logical_not_ = (
+        _in_place(e.logical_and),
+        _in_place(e.logical_or),
+        _in_place(e.logical_xor),
+        _in_place(e.logical_not),
+    )
     isnan, isfinite, isinf = e.isnan, e.isfinite, e.isinf
     equal, allclose = equal, allclose
 

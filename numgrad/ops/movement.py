@@ -9,6 +9,7 @@ import numpy as np
 from ..graph import dtypes
 from ..graph.apply import above
 from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.mode import composite
 from ..graph.value import Value
 from .declare import NUMBERS
 from .elementwise import assign
@@ -435,6 +436,7 @@ def concatenate(out, tensors, *, axis):
         start = stop
 
 
+@composite
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     """Tensors joined along an axis; dtypes are promoted. Empty 1-D ones are passed over."""
     items = _sequence("cat", tensors)
@@ -448,6 +450,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     return concatenate([to_dtype(x, dtype) for x in items], axis=axis)
 
 
+@composite
 def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     """Tensors of one shape joined along a new axis."""
     items = _sequence("stack", tensors)

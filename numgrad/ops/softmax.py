@@ -60,7 +60,7 @@ def _axis(op: str, x: Any, dim: Any) -> int:
             f"Implicit dimension choice for {op} has been deprecated. Change the call to include "
             f"dim={dim} as an argument.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return axis_of(op, dim, x.dim())
 
@@ -101,7 +101,7 @@ def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
             f"size_average and reduce args will be deprecated, please use reduction='{reduction}' "
             "instead.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(
@@ -151,7 +151,7 @@ def _difference(op: str, x: Any, target: Any) -> Any:
             " This will likely lead to incorrect results due to broadcasting. Please ensure they "
             "have the same size.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return sub(x, target)
 
