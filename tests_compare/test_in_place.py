@@ -23,12 +23,15 @@ UNARY = (
 )
 BINARY = ("add_", "sub_", "mul_", "div_", "floor_divide_", "remainder_", "pow_", "copy_")
 
+TRUTH = ("eq_", "ne_", "lt_", "le_", "gt_", "ge_", "logical_and_", "logical_or_", "logical_xor_")
+
 ONE = [[(3, 4)], [()], [(0,)]]
 TWO = [[(3, 4), (3, 4)], [(3, 4), (4,)], [(3, 4), ()], [(2, 3, 4), (3, 1)]]
 THREE = [[(3, 4), (4,), (3, 1)], [(3, 4), (), (3, 4)]]
 
 # PyTorch: floor_divide has no derivative, nor has the derivative of remainder.
 ORDERS = {"floor_divide_": 0, "remainder_": 1, "squeeze_": 0, "unsqueeze_": 0}
+ORDERS |= dict.fromkeys((*TRUTH, "logical_not_"), 0)  # no gradient: 0 and 1
 
 
 def domain(method: str) -> Any:
@@ -52,7 +55,8 @@ def case(method: str, *args: Any, shapes: Any = TWO, **named: Any) -> Case:
 
 CASES = [
     *[case(method, shapes=ONE) for method in UNARY],
-    *[case(method) for method in BINARY],
+    *[case(method) for method in (*BINARY, *TRUTH)],
+    case("logical_not_", shapes=ONE),
     *[case(method, 2.5, shapes=ONE) for method in BINARY if method != "copy_"],
     case("fill_", 0.25, shapes=ONE),
     case("add_", alpha=0.3),
