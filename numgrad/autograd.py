@@ -1,13 +1,12 @@
 """backward, grad, Function: the names users know from ``torch.autograd``."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from .function import Function, once_differentiable
 from .graph import backward as engine
 from .graph.above import above
-from .graph.errors import GradError, ShapeError, shown
+from .graph.errors import GradError, ShapeError, shown, warn_user
 from .graph.mode import (
     detect_anomaly,
     enable_grad,
@@ -108,11 +107,9 @@ def _retain(retain_graph: Any, retain_variables: Any, create_graph: bool) -> boo
     if retain_variables is not None:
         if retain_graph is not None:
             raise ValueError("only one of retain_graph and retain_variables can be specified")
-        warnings.warn(
+        warn_user(
             "retain_variables option is deprecated and will be removed in 0.3. Use retain_graph "
             "instead.",
-            UserWarning,
-            stacklevel=3,
         )
         retain_graph = retain_variables
     return create_graph if retain_graph is None else bool(retain_graph)
@@ -166,10 +163,8 @@ def grad(
             instead with ``allow_unused``).
     """
     if not only_inputs:
-        warnings.warn(
+        warn_user(
             "only_inputs argument is deprecated and is ignored now (defaults to True)",
-            UserWarning,
-            stacklevel=2,
         )
     roots, wanted = _as_list(outputs), _as_list(inputs)
     gradients = [None] * len(roots) if grad_outputs is None else _as_list(grad_outputs)

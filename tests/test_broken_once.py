@@ -481,3 +481,22 @@ def test_mode_survives_an_interrupt_in_backward():
         y.sum().backward()
     assert numgrad.is_grad_enabled()
     assert numgrad.graph.storage.local.account.category == numgrad.graph.storage.ACTIVATION
+
+
+WARNINGS = {
+    "softmax": lambda x: numgrad.softmax(x),
+    "method": lambda x: x.log_softmax(),
+    "functional": lambda x: numgrad.nn.functional.softmax(x),
+    "module": lambda x: numgrad.nn.Softmax()(x),
+    "mse_loss": lambda x: numgrad.mse_loss(x, ones(3)),
+    "functional loss": lambda x: numgrad.nn.functional.mse_loss(x, ones(3)),
+    "size_average": lambda x: numgrad.mse_loss(x, x, size_average=True),
+    "loss module": lambda x: numgrad.nn.MSELoss(size_average=True),
+}
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_warnings_name_the_users_line(name):
+    with pytest.warns(UserWarning) as caught:
+        WARNINGS[name](ones(2, 3))
+    assert [w.filename for w in caught] == [__file__]

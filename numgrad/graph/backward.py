@@ -289,7 +289,7 @@ def run(
     if capture is not None or LeafSlot.dead:
         backward.find_needed([edge for edge, _ in roots])
     # Not by `no_grad()`: an interrupt between two lines must not leave the mode behind.
-    before = mode.state.grad, mode.state.inference, storage.local.account.category
+    before = mode.state.grad, storage.local.account.category
     try:
         mode.state.grad = create_graph and not mode.state.inference
         storage.local.account.category = storage.GRADIENT
@@ -304,4 +304,4 @@ def run(
             for p in found
         ]
     finally:
-        mode.state.grad, mode.state.inference, storage.local.account.category = before
+        mode.state.grad, storage.local.account.category = before

@@ -4,6 +4,13 @@
 matches on, which begin as PyTorch's did.
 """
 
+import os
+import sys
+import warnings
+from typing import Any
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
 
 class GradError(RuntimeError):
     """An error of the graph: what was asked of autograd is impossible or was made impossible."""
@@ -29,3 +36,18 @@ def shown(value: object) -> str:
         return f"{type(value).__name__} of shape {tuple(shape)} and dtype {dtype}"
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) < 80 else text[:77] + '...'}"
+
+
+def user_frame() -> tuple[Any, int]:
+    """The innermost frame outside numgrad, None if there is none, and how far it is from here."""
+    frame: Any = sys._getframe(1)
+    depth = 1
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, depth = frame.f_back, depth + 1
+    return frame, depth
+
+
+def warn_user(text: str) -> None:
+    """Warn (UserWarning) at the user's line, however deep inside numgrad the call stands."""
+    _, depth = user_frame()
+    warnings.warn(text, UserWarning, stacklevel=depth)

@@ -6,7 +6,6 @@ A node holds edges and saved values, never a Tensor: dropping a Tensor frees its
 
 import itertools
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ import numpy as np
 
 from ..kernels.counters import Counters
 from . import mode
-from .errors import GradError
+from .errors import GradError, user_frame
 from .storage import Group, Storage
 
 Edge = tuple["Node | LeafSlot", int]
@@ -281,12 +280,7 @@ class Node:
         return f"<{self.name}>"
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
 def user_line() -> str:
     """File and line of the innermost frame outside numgrad."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
+    frame, _ = user_frame()
     return "unknown" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

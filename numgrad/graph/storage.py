@@ -5,6 +5,7 @@ ledger adds its bytes to one category and takes them away when it dies. Each thr
 account of its own without locks; readers merge the accounts.
 """
 
+import functools
 import os
 import threading
 import weakref
@@ -218,8 +219,8 @@ class Storage:
         view of it does, and is ``exported`` until then."""
         # NumPy makes views of views refer to the first array whose base is no array: this one.
         alias = np.asarray(memoryview(array))  # type: ignore[arg-type]
-        reference = weakref.ref(alias, _end_export)
-        _exports[id(reference)] = (reference, self)
+        key = id(alias)
+        _exports[key] = (weakref.ref(alias, functools.partial(_end_export, key)), self)
         self.aliases += 1
         return alias
 
@@ -271,13 +272,14 @@ class Storage:
 
 
 _exports: dict[int, tuple[Any, Storage]] = {}
-"""Arrays that users hold, by the number of their weak reference, and their storages."""
+"""Arrays that users hold: ``id`` of the array -> (weak reference to it, storage)."""
 
 
-def _end_export(reference: Any, exports: dict[int, tuple[Any, Storage]] = _exports) -> None:
-    _, storage = exports.pop(id(reference), (None, None))
-    if storage is not None:
-        storage.aliases -= 1
+def _end_export(
+    key: int, reference: Any, exports: dict[int, tuple[Any, Storage]] = _exports
+) -> None:
+    _, storage = exports.pop(key)
+    storage.aliases -= 1
 
 
 _new_array = np.empty
@@ -319,11 +321,10 @@ def adopt(array: np.ndarray) -> Storage:
             storage: Storage | None = getattr(base, "storage", None)
             if storage is not None:
                 return storage
+        exported = _exports.get(id(base))
+        if exported is not None and exported[0]() is base:  # what ``export`` gave
+            return exported[1]
         inner = base.base
-        if isinstance(inner, memoryview):  # what ``export`` gave, or somebody else's
-            for reference, storage in list(_exports.values()):
-                if reference() is base:
-                    return storage
         if not isinstance(inner, np.ndarray):
             return Storage(base.nbytes, DATA, owned=False)
         base = inner

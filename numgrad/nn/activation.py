@@ -150,7 +150,7 @@ class Softmax(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Same shape and dtype."""
-        return F.softmax(input, self.dim, _stacklevel=5)
+        return F.softmax(input, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -165,7 +165,7 @@ class LogSoftmax(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Same shape and dtype."""
-        return F.log_softmax(input, self.dim, _stacklevel=5)
+        return F.log_softmax(input, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"

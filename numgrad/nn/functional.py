@@ -1,19 +1,11 @@
 """Functions with the signatures of ``torch.nn.functional``."""
 
 import math
-import warnings
 from typing import Any
 
 from .. import ops
-from ..ops.primitive import tensor_operand
 from ..ops.softmax import reduction_of
 from ..tensor import Tensor
-
-_IMPLICIT_DIM = (
-    "Implicit dimension choice for {} has been deprecated. "
-    "Change the call to include dim=X as an argument."
-)
-
 
 # --------------------------------------------------------------------------------------- layers
 
@@ -104,25 +96,18 @@ def logsigmoid(input: Tensor) -> Tensor:
     return -ops.softplus(ops.neg(input), 1.0, math.inf)
 
 
-def _dim(what: str, input: Tensor, dim: int | None, stacklevel: int) -> int:
-    tensor_operand(what, input)
-    if dim is not None:
-        return dim
-    warnings.warn(_IMPLICIT_DIM.format(what), UserWarning, stacklevel=stacklevel + 1)
-    return 0 if len(input.shape) in (0, 1, 3) else 1
-
-
 def softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
     """``exp(x) / sum(exp(x))`` over the axis ``dim``, computed in ``dtype`` if given.
 
     Without ``dim`` it warns and takes axis 0 of tensors with 0, 1 or 3 axes, else axis 1.
+    ``_stacklevel`` is taken for old calls by position and not used: warnings name the user's line.
 
     Raises:
         IndexError: there is no such axis.
     """
-    return ops.softmax(input, _dim("softmax", input, dim, _stacklevel), dtype)
+    return ops.softmax(input, dim, dtype)
 
 
 def log_softmax(
@@ -133,7 +118,7 @@ def log_softmax(
     Raises:
         IndexError: there is no such axis.
     """
-    return ops.log_softmax(input, _dim("log_softmax", input, dim, _stacklevel), dtype)
+    return ops.log_softmax(input, dim, dtype)
 
 
 # ---------------------------------------------------------------------------------------- losses

@@ -1,11 +1,11 @@
 """How attributes of a module become parameters, buffers and children, and what may not."""
 
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..graph import storage
 from ..graph.apply import make
+from ..graph.errors import warn_user
 from ..tensor import Tensor
 from ..variable import Parameter
 
@@ -51,10 +51,8 @@ def warn_unregistered(owner: Any, name: str, value: Any, module_type: type) -> N
         return
     kind = "Parameter" if isinstance(found[0], Parameter) else "Module"
     container = kind + ("Dict" if isinstance(value, dict) else "List")
-    warnings.warn(
+    warn_user(
         f"{type(owner).__name__}.{name}: expected a numgrad.nn.{container} to hold a {kind}, got a "
         f"{type(value).__name__}; what is in it is not registered: it is not trained, moved, saved "
         f"or loaded with the module; assign {container}(...) instead",
-        UserWarning,
-        stacklevel=3,
     )

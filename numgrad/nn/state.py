@@ -1,13 +1,12 @@
 """Loading a state dict: everything is checked first, then everything is copied."""
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph.errors import shown
+from ..graph.errors import shown, warn_user
 from ..graph.mode import no_grad
 from ..ops.creation import tensor
 from ..tensor import Tensor
@@ -105,11 +104,9 @@ def _strip_prefix(given: dict[str, Any], own: Mapping[str, Any]) -> dict[str, An
         return given
     if any(name.startswith(PREFIX) for name in own):
         return given
-    warnings.warn(
+    warn_user(
         f"load_state_dict: every name starts with {PREFIX!r}, as DataParallel saves them; "
         "the names are taken without it",
-        UserWarning,
-        stacklevel=4,
     )
     return {name[len(PREFIX) :]: value for name, value in given.items()}
 

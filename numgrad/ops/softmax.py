@@ -1,12 +1,11 @@
 """Softmax and the losses of classification and regression."""
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.errors import DtypeError, ShapeError, expected, shown, warn_user
 from ..graph.mode import composite
 from ..kernels import scalar as s
 from .elementwise import exp, ne, square, sub, where
@@ -56,11 +55,9 @@ def log_softmax_along(out, x, *, axis):
 def _axis(op: str, x: Any, dim: Any) -> int:
     if dim is None:
         dim = 0 if x.dim() in (0, 1, 3) else 1
-        warnings.warn(
+        warn_user(
             f"Implicit dimension choice for {op} has been deprecated. Change the call to include "
-            f"dim={dim} as an argument.",
-            UserWarning,
-            stacklevel=4,
+            "dim=X as an argument."
         )
     return axis_of(op, dim, x.dim())
 
@@ -97,11 +94,9 @@ def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
         size_average = True if size_average is None else size_average
         reduce = True if reduce is None else reduce
         reduction = ("mean" if size_average else "sum") if reduce else "none"
-        warnings.warn(
+        warn_user(
             f"size_average and reduce args will be deprecated, please use reduction='{reduction}' "
             "instead.",
-            UserWarning,
-            stacklevel=4,
         )
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(
@@ -146,12 +141,10 @@ def _difference(op: str, x: Any, target: Any) -> Any:
     tensor_operand(op, x)
     tensor_operand(op, target, "target")
     if x.shape != target.shape:
-        warnings.warn(
+        warn_user(
             f"Using a target size ({target.shape}) that is different to the input size ({x.shape})."
             " This will likely lead to incorrect results due to broadcasting. Please ensure they "
             "have the same size.",
-            UserWarning,
-            stacklevel=4,
         )
     return sub(x, target)
 

@@ -1,7 +1,6 @@
 """`Optimizer`: parameter groups, state a parameter, and their state dict."""
 
 import numbers
-import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -9,7 +8,7 @@ from typing import Any
 
 from ..graph import storage
 from ..graph.apply import make
-from ..graph.errors import shown
+from ..graph.errors import shown, warn_user
 from ..graph.mode import enable_grad, no_grad
 from ..tensor import Tensor
 
@@ -100,11 +99,9 @@ class Optimizer:
         self.check(group)
         ids = [id(param) for param in params]
         if len(set(ids)) != len(ids):
-            warnings.warn(
+            warn_user(
                 f"{what}: expected each parameter once for params, got one twice; it is updated "
                 "twice a step",
-                UserWarning,
-                stacklevel=3,
             )
         if {id(p) for other in self.param_groups for p in other["params"]} & set(ids):
             raise ValueError("some parameters appear in more than one parameter group")
