@@ -15,10 +15,11 @@ import numpy as np
 from numba import njit
 
 from ..native import load_i64, stack, store_i64
-from ..store import Handwritten, kernel
+from ..store import kernel
 from . import vector as v
 from .tile import (
     DIRECT_ROWS,
+    EPILOGUE_BYTES,
     KC,
     MC,
     MR,
@@ -30,8 +31,9 @@ from .tile import (
     tile_direct,
     tile_narrow,
     tile_packed,
+    write_epilogue,
 )
-from .vector import INSTRUCTION_SET, subroutine
+from .vector import for_this_cpu, subroutine
 
 
 class Slots(NamedTuple):
@@ -108,7 +110,7 @@ def _block_elements(m, n, depth, nr):
 @subroutine
 def _gemm_block(
     t, k, i0, i1, j0, j1, x, x0, x_row, x_column, y, y0, y_row, y_column,
-    out, o0, out_row, out_column, bias, bias_row, bias_column, beta, workspace,
+    out, o0, out_row, out_column, epilogue, bias_row, bias_column, beta, workspace,
 ):  # fmt: skip
     """Rows [i0, i1) and columns [j0, j1) of one product."""
     size = v.lanes(t)
@@ -127,7 +129,7 @@ def _gemm_block(
         for p0 in range(0, v.greatest(k, 1), v.greatest(depth, 1)):
             kc = v.least(depth, k - p0)
             add_out = beta or p0 > 0
-            now_bias = bias if p0 + depth >= k else 0
+            now = epilogue if p0 + depth >= k else 0
             for ic in range(i0, i1, MC):
                 ie = v.least(ic + MC, i1)
                 if not direct_x:
@@ -172,10 +174,9 @@ def _gemm_block(
                             else:
                                 tile_packed(t, a, a_at, along, step, rows, b, b_at, b_row, kc, tile)
                             finish(
-                                t, tile, nr, rows, columns, out,
-                                out_at, out_row, out_column,
-                                add_out, now_bias, r * bias_row + j * bias_column,
-                                bias_row, bias_column,
+                                t, tile, nr, rows, columns, out, out_at, out_row, out_column,
+                                add_out, now, r * bias_row + j * bias_column,
+                                bias_row, bias_column, 0,
                             )  # fmt: skip
                             r += rows
 
@@ -250,7 +251,7 @@ def _row_times_columns(t, k, j0, count, x, x0, y, y0, y_column, sums):
 @subroutine
 def _row(
     t, k, i0, i1, j0, j1, x, x0, x_row, x_step, y, y0, y_row, y_column,
-    out, o0, out_row, out_column, bias, bias_row, bias_column, beta, workspace,
+    out, o0, out_row, out_column, epilogue, bias_row, bias_column, beta, workspace,
 ):  # fmt: skip
     """Columns [j0, j1) of a row vector times a matrix: bound by reading ``y``, done once."""
     sums = stack(CHUNK_BYTES)
@@ -274,7 +275,7 @@ def _row(
                 v.put(sums, j, s)
         finish(
             t, sums, CHUNK, 1, count, out, o0 + c * out_column, 0, out_column,
-            beta, bias, c * bias_column, 0, bias_column,
+            beta, epilogue, c * bias_column, 0, bias_column, 0,
         )  # fmt: skip
 
 
@@ -320,7 +321,7 @@ def _integer_block(
 # ------------------------------------------------------------------------------------- kernels
 
 
-def _driver(row, block):
+def _driver(row, block, floats):
     """The body of a kernel: read the slots, find the strips of the items, do them."""
 
     @njit(inline="always")
@@ -337,6 +338,8 @@ def _driver(row, block):
         if workspace_bytes:
             workspace = load_i64(args, 18) + worker * workspace_bytes
         items = load_i64(args, 20) // batch
+        if floats:
+            bias = write_epilogue(stack(EPILOGUE_BYTES), 0, bias, 0, 0, 1, 0)
         bias_row, bias_column = 0, 1
         if m > 1 and (n == 1 or (out_row == 1 and out_column != 1)):
             m, n = n, m
@@ -374,18 +377,11 @@ def _driver(row, block):
     return run
 
 
-_floats = _driver(_row, _gemm_block)
-_integers = _driver(_integer_block, _integer_block)
+_floats = _driver(_row, _gemm_block, True)
+_integers = _driver(_integer_block, _integer_block, False)
 
 
-def _for_this_cpu(function) -> Handwritten:
-    """Declare a kernel under a name of its own for each instruction set: they are cached apart."""
-    function.__name__ = f"{function.__name__}_{INSTRUCTION_SET}"
-    function.__qualname__ = function.__name__
-    return kernel()(function)
-
-
-@_for_this_cpu
+@for_this_cpu
 def gemm_float32(args, lo, hi, worker):
     """``out[b, i, j] = sum_p x[b, i, p] * y[b, p, j] (+ bias[j]) (+ out[b, i, j])``, float32.
 
@@ -409,7 +405,7 @@ def gemm_float32(args, lo, hi, worker):
     _floats(np.float32(0), args, lo, hi, worker)
 
 
-@_for_this_cpu
+@for_this_cpu
 def gemm_float64(args, lo, hi, worker):
     """As :func:`gemm_float32`, in float64."""
     _floats(np.float64(0), args, lo, hi, worker)

@@ -7,9 +7,10 @@ operand, packed ``[k][MR]`` or ``[k][NR]``. NR is ``VECTORS`` vectors of the ele
 """
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic
 
+from ..native import load_i64, store_i64
 from . import vector as v
 from .vector import INSTRUCTION_SET, subroutine
 
@@ -175,38 +176,93 @@ def pack(t, source, start, along, step, count, k, width, target, at):
 
 # ----------------------------------------------------------------------------------- epilogue
 
+# An *epilogue* is what happens to a result on its way to memory: six int64 slots.
+SCALE, SHIFT, RESIDUAL, RESIDUAL_ROW, RESIDUAL_COLUMN, CLAMP = range(6)
+EPILOGUE_BYTES = 48
+
+
+@njit(inline="always")
+def write_epilogue(target, scale, shift, residual, residual_row, residual_column, clamp):
+    """Put an epilogue at ``target``; its address, or 0 if there is nothing to do.
+
+    ``scale`` and ``shift`` are addresses of vectors over rows or over columns, ``residual`` of a
+    matrix like the result with strides of its own, ``clamp`` of two elements (least, greatest); each
+    may be 0.
+    """
+    store_i64(target, SCALE, scale)
+    store_i64(target, SHIFT, shift)
+    store_i64(target, RESIDUAL, residual)
+    store_i64(target, RESIDUAL_ROW, residual_row)
+    store_i64(target, RESIDUAL_COLUMN, residual_column)
+    store_i64(target, CLAMP, clamp)
+    return target if scale or shift or residual or clamp else 0
+
 
 @subroutine
 def finish(
     t, tile, width, rows, columns, out, at, out_row, out_column, add_out,
-    bias, bias_at, bias_row, bias_column,
+    epilogue, vector_at, vector_row, vector_column, residual_at,
 ):  # fmt: skip
     """Write a tile of sums to ``out``: the one place where anything is done to a result.
 
-    ``out[r, c] (+)= tile[r, c] + bias[bias_at + r * bias_row + c * bias_column]``; ``bias`` is an
-    address or 0, of its two strides one is 0 and the other 1.
+    ``out[r, c] = clamp((tile[r, c] (+ out[r, c])) * scale[q] + shift[q] + residual[r, c])`` with
+    ``q = vector_at + r * vector_row + c * vector_column``, one of the two being 0 and the other 1.
+    ``epilogue`` is an address or 0; ``residual_at`` is the place of row 0, column 0. A nan stays
+    one.
     """
-    if out_column == 1:
+    scale, shift, residual, clamp = 0, 0, 0, 0
+    residual_row, residual_column = 0, 1
+    least, greatest = t, t
+    if epilogue:
+        scale, shift = load_i64(epilogue, SCALE), load_i64(epilogue, SHIFT)
+        residual, clamp = load_i64(epilogue, RESIDUAL), load_i64(epilogue, CLAMP)
+        if residual:
+            residual_row = load_i64(epilogue, RESIDUAL_ROW)
+            residual_column = load_i64(epilogue, RESIDUAL_COLUMN)
+        if clamp:
+            least, greatest = v.get(t, clamp, 0), v.get(t, clamp, 1)
+    if out_column == 1 and residual_column == 1:
         size = v.lanes(t)
         for r in range(rows):
+            q = vector_at + r * vector_row
             for c in range(0, columns, size):
                 rest = columns - c
+                place = at + r * out_row + c
                 value = v.load(t, tile, r * width + c)
-                if bias:
-                    if bias_column:
-                        value = v.add(value, v.load_some(t, bias, bias_at + c, rest))
-                    else:
-                        value = v.add(value, v.splat(v.get(t, bias, bias_at + r)))
                 if add_out:
-                    value = v.add(v.load_some(t, out, at + r * out_row + c, rest), value)
-                v.store_some(out, at + r * out_row + c, value, rest)
+                    value = v.add(v.load_some(t, out, place, rest), value)
+                if scale:
+                    factor = v.splat(v.get(t, scale, q))
+                    if vector_column:
+                        factor = v.load_some(t, scale, q + c, rest)
+                    value = v.multiply(value, factor)
+                if shift:
+                    term = v.splat(v.get(t, shift, q))
+                    if vector_column:
+                        term = v.load_some(t, shift, q + c, rest)
+                    value = v.add(value, term)
+                if residual:
+                    there = residual_at + r * residual_row + c
+                    value = v.add(value, v.load_some(t, residual, there, rest))
+                if clamp:
+                    value = v.clamp(value, v.splat(least), v.splat(greatest))
+                v.store_some(out, place, value, rest)
     else:
         for r in range(rows):
             for c in range(columns):
                 value = v.get(t, tile, r * width + c)
-                if bias:
-                    value += v.get(t, bias, bias_at + r * bias_row + c * bias_column)
                 place = at + r * out_row + c * out_column
+                q = vector_at + r * vector_row + c * vector_column
                 if add_out:
                     value = v.get(t, out, place) + value
+                if scale:
+                    value *= v.get(t, scale, q)
+                if shift:
+                    value += v.get(t, shift, q)
+                if residual:
+                    there = residual_at + r * residual_row + c * residual_column
+                    value += v.get(t, residual, there)
+                if clamp:
+                    value = least if value < least else value
+                    value = greatest if value > greatest else value
                 v.put(out, place, value)

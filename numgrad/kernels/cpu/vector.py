@@ -20,6 +20,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
+from ..store import Handwritten, kernel
+
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 BYTES = {"avx512": 64, "avx2": 32, "plain": 16}
 
@@ -136,9 +138,17 @@ def prefetch_value(builder, pointer_):
 
 
 def _first_lanes(builder, type_, count):
+    return _lanes_between(builder, type_, i64(0), count)
+
+
+def _lanes_between(builder, type_, first, last):
+    """A mask of the lanes from ``first`` to before ``last``, which may lie outside the vector."""
     wide = ir.VectorType(I64, type_.count)
     numbers = ir.Constant(wide, list(range(type_.count)))
-    return builder.icmp_signed("<", numbers, splat_value(builder, count, wide))
+    below = builder.icmp_signed("<", numbers, splat_value(builder, last, wide))
+    if isinstance(first, ir.Constant):
+        return below
+    return builder.and_(builder.icmp_signed(">=", numbers, splat_value(builder, first, wide)), below)
 
 
 def _masked(builder, kind, type_):
@@ -170,6 +180,13 @@ def transpose_values(builder, rows):
 
 
 # --------------------------------------------------------------------------------- intrinsics
+
+
+def for_this_cpu(function) -> Handwritten:
+    """Declare a kernel under a name of its own for each instruction set: they are cached apart."""
+    function.__name__ = f"{function.__name__}_{INSTRUCTION_SET}"
+    function.__qualname__ = function.__name__
+    return kernel()(function)
 
 
 def subroutine(function):
@@ -236,6 +253,16 @@ def get(typingctx, t, base, index):
         return builder.load(builder.gep(start, [args[2]]))
 
     return t(t, types.int64, types.int64), codegen
+
+
+@intrinsic
+def rounded(typingctx, t, value):
+    """``value``, a float64, as a number of the type of ``t``."""
+
+    def codegen(context, builder, signature, args):
+        return context.cast(builder, args[1], types.float64, t)
+
+    return t(t, types.float64), codegen
 
 
 @intrinsic
@@ -309,15 +336,8 @@ def load_some(typingctx, t, base, index, count):
                 value = load_vector(builder, place, type_, align)
                 from_all = builder.block
             with some:
-                masked = builder.call(
-                    _masked(builder, "load", type_),
-                    [
-                        builder.bitcast(place, type_.as_pointer()),
-                        ir.Constant(I32, align),
-                        _first_lanes(builder, type_, args[3]),
-                        zero_vector(type_),
-                    ],
-                )
+                mask = _first_lanes(builder, type_, args[3])
+                masked = _masked_load(builder, type_, place, align, mask)
                 from_some = builder.block
         result = builder.phi(type_)
         result.add_incoming(value, from_all)
@@ -325,6 +345,63 @@ def load_some(typingctx, t, base, index, count):
         return result
 
     return Vector(t)(t, types.int64, types.int64, types.int64), codegen
+
+
+def _masked_load(builder, type_, place, align, mask):
+    typed = builder.bitcast(place, type_.as_pointer())
+    arguments = [typed, ir.Constant(I32, align), mask, zero_vector(type_)]
+    return builder.call(_masked(builder, "load", type_), arguments)
+
+
+@intrinsic
+def load_between(typingctx, t, base, index, first, last):
+    """Lanes ``first`` to before ``last`` at ``base[index]``; zeros in the others, which are not
+    read: their addresses need not exist."""
+
+    def codegen(context, builder, signature, args):
+        type_, align = vector_type(t), t.bitwidth // 8
+        place = builder.gep(pointer(builder, args[1], element_type(t)), [args[2]])
+        whole = builder.and_(
+            builder.icmp_signed("<=", args[3], i64(0)),
+            builder.icmp_signed(">=", args[4], i64(type_.count)),
+        )
+        with builder.if_else(whole) as (all_of_it, some):
+            with all_of_it:
+                value = load_vector(builder, place, type_, align)
+                from_all = builder.block
+            with some:
+                mask = _lanes_between(builder, type_, args[3], args[4])
+                masked = _masked_load(builder, type_, place, align, mask)
+                from_some = builder.block
+        result = builder.phi(type_)
+        result.add_incoming(value, from_all)
+        result.add_incoming(masked, from_some)
+        return result
+
+    return Vector(t)(t, *[types.int64] * 4), codegen
+
+
+@intrinsic
+def load_even_between(typingctx, t, base, index, first, last):
+    """As :func:`load_between`, with lane ``i`` at ``base[index + 2 * i]``."""
+
+    def codegen(context, builder, signature, args):
+        type_, align = vector_type(t), t.bitwidth // 8
+        start = builder.gep(pointer(builder, args[1], element_type(t)), [args[2]])
+        two = i64(2)
+        lo = builder.mul(args[3], two)
+        hi = builder.sub(builder.mul(args[4], two), i64(1))  # the last one's neighbour is not read
+        halves = []
+        for half in range(2):
+            skipped = i64(half * type_.count)
+            mask = _lanes_between(
+                builder, type_, builder.sub(lo, skipped), builder.sub(hi, skipped)
+            )
+            place = builder.gep(start, [skipped])
+            halves.append(_masked_load(builder, type_, place, align, mask))
+        return builder.shuffle_vector(*halves, lane_numbers(range(0, 2 * type_.count, 2)))
+
+    return Vector(t)(t, *[types.int64] * 4), codegen
 
 
 @intrinsic
@@ -385,6 +462,28 @@ def add(typingctx, a, b):
         return builder.fadd(args[0], args[1])
 
     return a(a, b), codegen
+
+
+@intrinsic
+def multiply(typingctx, a, b):
+    """``a * b`` of two vectors."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fmul(args[0], args[1])
+
+    return a(a, b), codegen
+
+
+@intrinsic
+def clamp(typingctx, value, least, greatest):
+    """``value`` cut to ``[least, greatest]``, lane by lane; a nan stays one."""
+
+    def codegen(context, builder, signature, args):
+        x, low, high = args
+        x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
+        return builder.select(builder.fcmp_ordered(">", x, high), high, x)
+
+    return value(value, least, greatest), codegen
 
 
 @intrinsic

@@ -1,0 +1,215 @@
+"""Launching convolutions: arrays of any strides in, one or a few kernel launches out.
+
+``convolve``, its adjoint in x (``convolve_transposed``) and its adjoint in w (``weight_gradient``)
+are a closed family: the derivative of each, of any order, is made of the others.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import launch
+from .cpu import convolution as kernels
+
+Pair = tuple[int, int]
+Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
+
+PARALLEL_MIN = 1 << 20
+"""Multiplications above which a convolution is worth several threads."""
+DEPTHWISE_ROWS = 4
+"""Output channels a group up to which groups of one input channel have kernels of their own."""
+UINT8 = np.dtype(np.uint8)
+
+
+def convolve(
+    out: np.ndarray,
+    x: np.ndarray,
+    w: np.ndarray,
+    *,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+    workspace: Workspace,
+    **epilogue: np.ndarray | None,
+) -> None:
+    """``out[n, k, i, j] = sum_{c,r,s} w[k, c, r, s] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]``.
+
+    x is (n, c, h, w), 0 outside; w (k, c / groups, r, s); out (n, k, …) is overwritten. All are
+    float32 or all float64, of any strides. ``epilogue`` is applied as the result is written:
+    ``clamp(· · scale[k] + shift[k] + residual[n, k, i, j])`` with contiguous ``scale`` and
+    ``shift`` (k,), ``residual`` of out's shape, and ``clamp`` of two elements.
+    """
+    _convolve(out, x, _grouped(w, groups), stride, padding, dilation, workspace, **epilogue)
+
+
+def convolve_transposed(
+    out: np.ndarray,
+    g: np.ndarray,
+    w: np.ndarray,
+    *,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+    workspace: Workspace,
+    shift: np.ndarray | None = None,
+) -> None:
+    """The adjoint of :func:`convolve` in x: out (n, c, h, w) from g (n, k, …), overwritten.
+
+    ``out[n, c, a, b] = sum g[n, k, i, j] · w[k, c, r, s]`` over all (k, r, s, i, j) with
+    ``i·sh + r·dh - ph = a`` and ``j·sw + s·dw - pw = b`` ``(+ shift[c])``.
+
+    Places of out that agree modulo the stride use the same taps: each such phase is a plain
+    convolution of g with those taps in reverse order.
+    """
+    turned = _grouped(w, groups).transpose(0, 2, 1, 3, 4)
+    across = _phases(stride[1], padding[1], dilation[1], w.shape[3])
+    for a, rows in enumerate(_phases(stride[0], padding[0], dilation[0], w.shape[2])):
+        for b, columns in enumerate(across):
+            part = out[:, :, a :: stride[0], b :: stride[1]]
+            if rows is None or columns is None:  # no tap gets there: only the shift
+                taps, padded, spread = turned[:, :, :0, :1, :1], (0, 0), (1, 1)
+            else:
+                taps = turned[:, :, :, rows[0], columns[0]]
+                padded, spread = (rows[1], columns[1]), (rows[2], columns[2])
+            _convolve(part, g, taps, (1, 1), padded, spread, workspace, shift=shift)
+
+
+def weight_gradient(
+    out: np.ndarray,
+    x: np.ndarray,
+    g: np.ndarray,
+    *,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+    workspace: Workspace,
+) -> None:
+    """The adjoint of :func:`convolve` in w: C-contiguous out (k, c / groups, r, s), overwritten.
+
+    ``out[k, c, r, s] = sum_{n,i,j} g[n, k, i, j] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]``;
+    x and g of any strides.
+    """
+    if out.size == 0:
+        return
+    w = _grouped(out, groups)
+    rows, depth = w.shape[1:3]
+    args = [*_geometry(g, x, w, stride, padding, dilation), *[0] * 8]
+    parallel = g.size * depth * math.prod(w.shape[3:]) >= PARALLEL_MIN
+    if depth == 1 and rows <= DEPTHWISE_ROWS:
+        kernel = getattr(kernels, f"depthwise_weight_{out.dtype.name}")
+        launch.ranged(kernel, [*args, *[0] * 4], groups * rows, parallel=parallel)
+        return
+    size = kernels.plan_weight(rows, depth, math.prod(w.shape[3:]), out.itemsize)
+    workers = launch.get_num_threads() if parallel else 1
+    memory = workspace((size * workers,), UINT8)
+    args += [launch.address(memory), size, 0, 0]
+    kernel = getattr(kernels, f"convolution_weight_{out.dtype.name}")
+    launch.ranged(kernel, args, groups * depth, workers=workers)
+
+
+# ----------------------------------------------------------------------------------------- pieces
+
+
+def _grouped(w: np.ndarray, groups: int) -> np.ndarray:
+    """w (k, c, r, s) as (groups, k of a group, c, r, s): a view, whatever its strides."""
+    return w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+
+
+def _phases(
+    stride: int, padding: int, dilation: int, taps: int
+) -> list[tuple[slice, int, int] | None]:
+    """For each place a modulo the stride the taps that reach it, in reverse order, and the padding
+    and dilation of the convolution with them; None where no tap does.
+
+    Tap r of input place i writes to ``a = i · stride + r · dilation - padding``. For one a the taps
+    are every ``stride / gcd(stride, dilation)``-th from the first that solves this.
+    """
+    common = math.gcd(stride, dilation)
+    step, spread = stride // common, dilation // common
+    found: list[tuple[slice, int, int] | None] = []
+    for a in range(stride):
+        first = next((r for r in range(taps) if (a + padding - r * dilation) % stride == 0), None)
+        if first is None:
+            found.append(None)
+            continue
+        count = (taps - first + step - 1) // step
+        last = first + (count - 1) * step
+        reached = (a + padding - first * dilation) // stride  # by the first tap, for output 0
+        stop = first - 1 if first else None
+        found.append((slice(last, stop, -step), (count - 1) * spread - reached, spread))
+    return found
+
+
+def _convolve(
+    out: np.ndarray,
+    x: np.ndarray,
+    w: np.ndarray,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    workspace: Workspace,
+    scale: np.ndarray | None = None,
+    shift: np.ndarray | None = None,
+    residual: np.ndarray | None = None,
+    clamp: np.ndarray | None = None,
+) -> None:
+    """One launch; w is (groups, k of a group, c of a group, r, s)."""
+    if out.size == 0:
+        return
+    groups, rows, depth, *taps = w.shape
+    pointwise = taps == [1, 1] and stride == (1, 1) and padding == (0, 0)
+    if pointwise and out.shape[2:] == x.shape[2:]:
+        out, x, residual = _rows_joined(out, x, residual)
+    args = _geometry(out, x, w, stride, padding, dilation)
+    args += [_address(scale), _address(shift), _address(residual)]
+    args += [0, 0, 0, 0] if residual is None else _strides(residual)
+    args += [_address(clamp)]
+    parallel = out.size * depth * math.prod(taps) >= PARALLEL_MIN
+    if depth == 1 and rows <= DEPTHWISE_ROWS:
+        kernel = getattr(kernels, f"depthwise_{out.dtype.name}")
+        items = out.shape[0] * out.shape[1]
+        launch.ranged(kernel, [*args, *[0] * 4], items, parallel=parallel)
+        return
+    pixels = out.shape[0] * out.shape[2] * out.shape[3]
+    plan = kernels.plan(rows, depth, math.prod(taps), pixels, out.itemsize)
+    workers = launch.get_num_threads() if parallel else 1
+    memory = workspace((plan.workspace_bytes * workers,), UINT8)
+    args += [launch.address(memory), plan.workspace_bytes, plan.strips, plan.by_pixels]
+    kernel = getattr(kernels, f"convolution_{out.dtype.name}")
+    launch.ranged(kernel, args, groups * plan.strips, workers=workers)
+
+
+def _rows_joined(
+    out: np.ndarray, x: np.ndarray, residual: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The arrays with an image as one row, if that is a view of each: a 1×1 convolution does not
+    look beyond its pixel."""
+    arrays = [out, x] if residual is None else [out, x, residual]
+    if any(a.strides[2] != a.shape[3] * a.strides[3] for a in arrays):
+        return out, x, residual
+    out, x, *rest = (a.reshape(*a.shape[:2], 1, -1) for a in arrays)
+    return out, x, rest[0] if rest else None
+
+
+def _geometry(
+    out: np.ndarray, x: np.ndarray, w: np.ndarray, stride: Pair, padding: Pair, dilation: Pair
+) -> list[int]:
+    """The slots up to the strides of out."""
+    args = [x.shape[0], *w.shape[:3], *x.shape[2:], *out.shape[2:], *w.shape[3:]]
+    args += [*stride, *dilation, *padding]
+    for array in (x, w, out):
+        args += [launch.address(array), *_strides(array)]
+    return args
+
+
+def _strides(array: np.ndarray) -> list[int]:
+    return [s // array.itemsize for s in array.strides]
+
+
+def _address(array: np.ndarray | None) -> int:
+    return 0 if array is None else launch.address(array)
