@@ -35,7 +35,8 @@ def convolve(
     workspace: Workspace,
     **epilogue: np.ndarray | None,
 ) -> None:
-    """``out[n, k, i, j] = sum_{c,r,s} w[k, c, r, s] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]``.
+    """``out[n, k, i, j] = sum w[k, c, r, s] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]`` over the
+    c of k's group, r and s.
 
     x is (n, c, h, w), 0 outside; w (k, c / groups, r, s); out (n, k, …) is overwritten. All are
     float32 or all float64, of any strides. ``epilogue`` is applied as the result is written:
@@ -66,8 +67,9 @@ def convolve_transposed(
     convolution of g with those taps in reverse order.
     """
     turned = _grouped(w, groups).transpose(0, 2, 1, 3, 4)
-    across = _phases(stride[1], padding[1], dilation[1], w.shape[3])
-    for a, rows in enumerate(_phases(stride[0], padding[0], dilation[0], w.shape[2])):
+    down = _phases(out.shape[2], stride[0], padding[0], dilation[0], w.shape[2])
+    across = _phases(out.shape[3], stride[1], padding[1], dilation[1], w.shape[3])
+    for a, rows in enumerate(down):
         for b, columns in enumerate(across):
             part = out[:, :, a :: stride[0], b :: stride[1]]
             if rows is None or columns is None:  # no tap gets there: only the shift
@@ -121,10 +123,11 @@ def _grouped(w: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _phases(
-    stride: int, padding: int, dilation: int, taps: int
+    length: int, stride: int, padding: int, dilation: int, taps: int
 ) -> list[tuple[slice, int, int] | None]:
-    """For each place a modulo the stride the taps that reach it, in reverse order, and the padding
-    and dilation of the convolution with them; None where no tap does.
+    """For each place a modulo the stride (of an axis of ``length``) the taps that reach it, in
+    reverse order, and the padding and dilation of the convolution with them; None where no tap
+    does.
 
     Tap r of input place i writes to ``a = i · stride + r · dilation - padding``. For one a the taps
     are every ``stride / gcd(stride, dilation)``-th from the first that solves this.
@@ -132,7 +135,7 @@ def _phases(
     common = math.gcd(stride, dilation)
     step, spread = stride // common, dilation // common
     found: list[tuple[slice, int, int] | None] = []
-    for a in range(stride):
+    for a in range(min(stride, length)):  # a stride may be longer than the axis
         first = next((r for r in range(taps) if (a + padding - r * dilation) % stride == 0), None)
         if first is None:
             found.append(None)

@@ -186,8 +186,8 @@ def write_epilogue(target, scale, shift, residual, residual_row, residual_column
     """Put an epilogue at ``target``; its address, or 0 if there is nothing to do.
 
     ``scale`` and ``shift`` are addresses of vectors over rows or over columns, ``residual`` of a
-    matrix like the result with strides of its own, ``clamp`` of two elements (least, greatest); each
-    may be 0.
+    matrix like the result with strides of its own, ``clamp`` of two elements (least, greatest);
+    each may be 0.
     """
     store_i64(target, SCALE, scale)
     store_i64(target, SHIFT, shift)
