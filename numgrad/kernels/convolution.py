@@ -12,6 +12,7 @@ import numpy as np
 
 from . import launch
 from .cpu import convolution as kernels
+from .cpu import depthwise
 
 Pair = tuple[int, int]
 Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
@@ -35,7 +36,7 @@ def convolve(
     workspace: Workspace,
     **epilogue: np.ndarray | None,
 ) -> None:
-    """``out[n, k, i, j] = sum w[k, c, r, s] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]`` over the
+    """``out[n, k, i, j] = sum w[k, c, r, s] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]`` over
     c of k's group, r and s.
 
     x is (n, c, h, w), 0 outside; w (k, c / groups, r, s); out (n, k, …) is overwritten. All are
@@ -103,7 +104,7 @@ def weight_gradient(
     args = [*_geometry(g, x, w, stride, padding, dilation), *[0] * 8]
     parallel = g.size * depth * math.prod(w.shape[3:]) >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
-        kernel = getattr(kernels, f"depthwise_weight_{out.dtype.name}")
+        kernel = getattr(depthwise, f"depthwise_weight_{out.dtype.name}")
         launch.ranged(kernel, [*args, *[0] * 4], groups * rows, parallel=parallel)
         return
     size = kernels.plan_weight(rows, depth, math.prod(w.shape[3:]), out.itemsize)
@@ -174,7 +175,7 @@ def _convolve(
     args += [_address(clamp)]
     parallel = out.size * depth * math.prod(taps) >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
-        kernel = getattr(kernels, f"depthwise_{out.dtype.name}")
+        kernel = getattr(depthwise, f"depthwise_{out.dtype.name}")
         items = out.shape[0] * out.shape[1]
         launch.ranged(kernel, [*args, *[0] * 4], items, parallel=parallel)
         return

@@ -17,7 +17,9 @@ import numpy as np
 from numba import njit
 
 from ..native import load_i64, stack
+from . import slots
 from . import vector as v
+from .patches import epilogue_of, read_patches
 from .tile import (
     DIRECT_ROWS,
     EPILOGUE_BYTES,
@@ -29,80 +31,8 @@ from .tile import (
     tile_direct,
     tile_narrow,
     tile_packed,
-    write_epilogue,
 )
 from .vector import for_this_cpu, subroutine
-
-
-class Slots(NamedTuple):
-    """The int64 slots of all kernels here, in order. Strides count elements, and may be anything.
-
-    ``x`` is (images, groups · depth, height, width), ``out`` (images, groups · rows, out_height,
-    out_width), ``w`` (groups, rows, depth, taps_h, taps_w). Output pixel (i, j) reads, at tap
-    (r, s), input pixel ``(i · stride_h + r · dilation_h - padding_h, …)``, and 0 outside of x.
-    """
-
-    images: int
-    groups: int
-    rows: int
-    """Output channels of a group."""
-    depth: int
-    """Input channels of a group."""
-    height: int
-    width: int
-    out_height: int
-    out_width: int
-    taps_h: int
-    taps_w: int
-    stride_h: int
-    stride_w: int
-    dilation_h: int
-    dilation_w: int
-    padding_h: int
-    padding_w: int
-    x: int
-    x_n: int
-    x_c: int
-    x_h: int
-    x_w: int
-    w: int
-    w_group: int
-    w_row: int
-    w_c: int
-    w_r: int
-    w_s: int
-    out: int
-    out_n: int
-    out_c: int
-    out_h: int
-    out_w: int
-    scale: int
-    """The epilogue: addresses of elements a channel of out, or 0."""
-    shift: int
-    residual: int
-    """Address of a tensor of out's shape, or 0; four strides."""
-    residual_n: int
-    residual_c: int
-    residual_h: int
-    residual_w: int
-    clamp: int
-    """Address of two elements, the least and the greatest result, or 0."""
-    workspace: int
-    workspace_bytes: int
-    """Bytes of workspace for each worker; worker w owns the w-th part."""
-    strips: int
-    """Items of one group."""
-    by_pixels: int
-    """1: a strip is NR pixels of all rows; 0: it is ROWS rows of all pixels."""
-
-
-(
-    IMAGES, GROUPS, ROWS, DEPTH, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TAPS_H, TAPS_W,
-    STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PADDING_H, PADDING_W,
-    X, X_N, X_C, X_H, X_W, W, W_GROUP, W_ROW, W_C, W_R, W_S, OUT, OUT_N, OUT_C, OUT_H, OUT_W,
-    SCALE, SHIFT, RESIDUAL, RESIDUAL_N, RESIDUAL_C, RESIDUAL_H, RESIDUAL_W, CLAMP,
-    WORKSPACE, WORKSPACE_BYTES, STRIPS, BY_PIXELS,
-) = range(len(Slots._fields))  # fmt: skip
 
 DEPTH_BLOCK = 384
 """Products of one element that are added in registers at a time, rounded to whole channels."""
@@ -117,9 +47,6 @@ PATCH_ROWS = 288
 """Rows of patches that it holds at a time, rounded to whole channels."""
 PATCH_WIDTH = PIXEL_BLOCK + 16
 """Elements from one such row to the next: not a power of two, which would share cache sets."""
-DIRECT_CHUNK = 256
-"""Columns of a row that the direct kernel writes at a time."""
-DIRECT_BYTES = 8 * DIRECT_CHUNK
 
 
 def _round_up(value: int, multiple: int) -> int:
@@ -166,79 +93,7 @@ def _pixel_chunk(block: int, nr: int) -> int:
     return max(1, PANEL_ELEMENTS // max(block, DEPTH_BLOCK) // nr) * nr
 
 
-# ------------------------------------------------------------------------------------- reading x
-
-
-@njit(inline="always")
-def _ceil(a, stride):
-    """``ceil(a / stride)``; division is slow, and the usual strides need none."""
-    if stride == 1:
-        return a
-    if stride == 2:
-        return (a + 1) >> 1
-    return (a + stride - 1) // stride
-
-
-@subroutine
-def _patches(t, args, group, c0, c1, p, count, target, at, width):
-    """Rows of patches: for each channel and tap, what ``count`` pixels from ``p`` on read.
-
-    ``target[at + ((c - c0) * taps + tap) * width + q]`` belongs to pixel p + q; the other lanes of
-    the rows are not written.
-    """
-    size = v.lanes(t)
-    oh, ow = load_i64(args, OUT_HEIGHT), load_i64(args, OUT_WIDTH)
-    height, x_width = load_i64(args, HEIGHT), load_i64(args, WIDTH)
-    taps_h, taps_w = load_i64(args, TAPS_H), load_i64(args, TAPS_W)
-    stride_h, stride_w = load_i64(args, STRIDE_H), load_i64(args, STRIDE_W)
-    dilation_h, dilation_w = load_i64(args, DILATION_H), load_i64(args, DILATION_W)
-    padding_h, padding_w = load_i64(args, PADDING_H), load_i64(args, PADDING_W)
-    x, x_n, x_c = load_i64(args, X), load_i64(args, X_N), load_i64(args, X_C)
-    x_h, x_w = load_i64(args, X_H), load_i64(args, X_W)
-    step = stride_w * x_w
-    channels, below = c1 - c0, taps_h * taps_w * width
-    area = v.greatest(oh * ow, 1)
-    n0 = p // area
-    i0 = (p - n0 * area) // v.greatest(ow, 1)
-    j0 = p - n0 * area - i0 * ow
-    first_channel = (group * load_i64(args, DEPTH) + c0) * x_c
-    for r in range(taps_h):
-        for s in range(taps_w):
-            offset = s * dilation_w - padding_w
-            first, last = _ceil(-offset, stride_w), _ceil(x_width - offset, stride_w)
-            n, i, j, q = n0, i0, j0, 0
-            while q < count:  # a run of pixels in one row of out
-                length = v.least(ow - j, count - q)
-                ih = i * stride_h + r * dilation_h - padding_h
-                lo, hi = v.greatest(first - j, 0), v.least(last - j, length)
-                if ih < 0 or ih >= height:
-                    hi = 0
-                source = n * x_n + first_channel + ih * x_h + (j * stride_w + offset) * x_w
-                there = at + (r * taps_w + s) * width + q
-                if step == 1:
-                    for b in range(0, length, size):
-                        for c in range(channels):
-                            value = v.load_between(t, x, source + c * x_c + b, lo - b, hi - b)
-                            v.store_some(target, there + c * below + b, value, length - b)
-                elif step == 2:
-                    for b in range(0, length, size):
-                        for c in range(channels):
-                            begin = source + c * x_c + 2 * b
-                            value = v.load_even_between(t, x, begin, lo - b, hi - b)
-                            v.store_some(target, there + c * below + b, value, length - b)
-                else:
-                    for c in range(channels):
-                        for b in range(length):
-                            element = t
-                            if lo <= b and b < hi:
-                                element = v.get(t, x, source + c * x_c + b * step)
-                            v.put(target, there + c * below + b, element)
-                q += length
-                j = 0
-                i += 1
-                if i == oh:
-                    i = 0
-                    n += 1
+# ---------------------------------------------------------------------------------------- packing w
 
 
 @subroutine
@@ -247,10 +102,10 @@ def _pack_weights(t, args, group, i, count, c0, c1, flat, target, at):
 
     ``flat`` is the stride of p where there is one, else 0.
     """
-    w, w_row, w_c = load_i64(args, W), load_i64(args, W_ROW), load_i64(args, W_C)
-    w_r, w_s = load_i64(args, W_R), load_i64(args, W_S)
-    taps_h, taps_w = load_i64(args, TAPS_H), load_i64(args, TAPS_W)
-    start = group * load_i64(args, W_GROUP) + i * w_row + c0 * w_c
+    w, w_row, w_c = load_i64(args, slots.W), load_i64(args, slots.W_ROW), load_i64(args, slots.W_C)
+    w_r, w_s = load_i64(args, slots.W_R), load_i64(args, slots.W_S)
+    taps_h, taps_w = load_i64(args, slots.TAPS_H), load_i64(args, slots.TAPS_W)
+    start = group * load_i64(args, slots.W_GROUP) + i * w_row + c0 * w_c
     if flat:
         pack(t, w, start, w_row, flat, count, (c1 - c0) * taps_h * taps_w, MR, target, at)
     else:
@@ -267,15 +122,15 @@ def _pack_weights(t, args, group, i, count, c0, c1, flat, target, at):
 @njit(inline="always")
 def _flat_stride(args):
     """The stride of w along channels and taps taken as one axis, or 0 if they do not form one."""
-    taps_h, taps_w = load_i64(args, TAPS_H), load_i64(args, TAPS_W)
-    w_c, w_r, w_s = load_i64(args, W_C), load_i64(args, W_R), load_i64(args, W_S)
+    taps_h, taps_w = load_i64(args, slots.TAPS_H), load_i64(args, slots.TAPS_W)
+    w_c, w_r, w_s = load_i64(args, slots.W_C), load_i64(args, slots.W_R), load_i64(args, slots.W_S)
     if taps_h * taps_w == 1:
         return w_c
     if taps_w == 1:
         w_s = w_r
     elif taps_h > 1 and w_r != taps_w * w_s:
         return 0
-    if load_i64(args, DEPTH) > 1 and w_c != taps_h * taps_w * w_s:
+    if load_i64(args, slots.DEPTH) > 1 and w_c != taps_h * taps_w * w_s:
         return 0
     return w_s
 
@@ -287,29 +142,34 @@ def _flat_stride(args):
 def _finish_pixels(t, args, tile, width, rows, group, k, p, columns, add_out, epilogue):
     """Write a tile: channels from ``k`` of the group, ``columns`` pixels from ``p`` on, which may
     lie in several rows and images of out."""
-    oh, ow = load_i64(args, OUT_HEIGHT), load_i64(args, OUT_WIDTH)
-    out_h, out_w = load_i64(args, OUT_H), load_i64(args, OUT_W)
-    residual_h, residual_w = load_i64(args, RESIDUAL_H), load_i64(args, RESIDUAL_W)
+    oh, ow = load_i64(args, slots.OUT_HEIGHT), load_i64(args, slots.OUT_WIDTH)
+    out_h, out_w = load_i64(args, slots.OUT_H), load_i64(args, slots.OUT_W)
+    residual_h, residual_w = load_i64(args, slots.RESIDUAL_H), load_i64(args, slots.RESIDUAL_W)
     size = v.itemsize(t)
     area = oh * ow
     n = p // area
     place = p - n * area
     length, run = ow, ow
     if out_h == ow * out_w and (
-        load_i64(args, RESIDUAL) == 0 or residual_h == ow * residual_w
+        load_i64(args, slots.RESIDUAL) == 0 or residual_h == ow * residual_w
     ):  # the rows of an image are one
         run = area
-    channel = group * load_i64(args, ROWS) + k
+    channel = group * load_i64(args, slots.ROWS) + k
     q = 0
     while q < columns:
         i = place // run
         j = place - i * run
         length = v.least(run - j, columns - q)
-        at = n * load_i64(args, OUT_N) + channel * load_i64(args, OUT_C) + i * out_h + j * out_w
-        beside = n * load_i64(args, RESIDUAL_N) + channel * load_i64(args, RESIDUAL_C)
+        at = (
+            n * load_i64(args, slots.OUT_N)
+            + channel * load_i64(args, slots.OUT_C)
+            + i * out_h
+            + j * out_w
+        )
+        beside = n * load_i64(args, slots.RESIDUAL_N) + channel * load_i64(args, slots.RESIDUAL_C)
         finish(
-            t, tile + q * size, width, rows, length, load_i64(args, OUT), at,
-            load_i64(args, OUT_C), out_w, add_out, epilogue, channel, 1, 0,
+            t, tile + q * size, width, rows, length, load_i64(args, slots.OUT), at,
+            load_i64(args, slots.OUT_C), out_w, add_out, epilogue, channel, 1, 0,
             beside + i * residual_h + j * residual_w,
         )  # fmt: skip
         q += length
@@ -327,9 +187,9 @@ def _convolution_block(t, args, group, k0, k1, p0, p1, channels, workspace, epil
     """Rows [k0, k1) and pixels [p0, p1) of one group, ``channels`` of the depth at a time."""
     nr = VECTORS * v.lanes(t)
     tile = stack(TILE_BYTES)
-    depth = load_i64(args, DEPTH)
-    taps = load_i64(args, TAPS_H) * load_i64(args, TAPS_W)
-    w, w_row = load_i64(args, W), load_i64(args, W_ROW)
+    depth = load_i64(args, slots.DEPTH)
+    taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
+    w, w_row = load_i64(args, slots.W), load_i64(args, slots.W_ROW)
     flat = _flat_stride(args)
     direct = flat == 1 and p1 - p0 <= 2 * nr
     block = channels * taps
@@ -353,7 +213,7 @@ def _convolution_block(t, args, group, k0, k1, p0, p1, channels, workspace, epil
                     columns = v.least(nr, pe - p)
                     b_at = (p - pc) * kc
                     if ic == k0:
-                        _patches(t, args, group, c0, c1, p, columns, panels, b_at, nr)
+                        read_patches(t, args, group, c0, c1, p, columns, panels, b_at, nr)
                     for i in range(ic, ie, MR):
                         stop = v.least(i + MR, ie)
                         panel = (i - ic) * kc
@@ -362,7 +222,7 @@ def _convolution_block(t, args, group, k0, k1, p0, p1, channels, workspace, epil
                             rows = stop - r
                             a, a_at, along, step = workspace, panel + r - i, 1, MR
                             if direct:
-                                a_at = group * load_i64(args, W_GROUP) + r * w_row + c0 * taps
+                                a_at = group * load_i64(args, slots.W_GROUP) + r * w_row + c0 * taps
                                 a, along, step = w, w_row, 1
                             if columns <= v.lanes(t):
                                 rows = v.least(rows, DIRECT_ROWS)
@@ -385,27 +245,18 @@ def _convolution_block(t, args, group, k0, k1, p0, p1, channels, workspace, epil
 
 
 @njit(inline="always")
-def _epilogue(args, target):
-    return write_epilogue(
-        target,
-        load_i64(args, SCALE),
-        load_i64(args, SHIFT),
-        load_i64(args, RESIDUAL),
-        load_i64(args, RESIDUAL_C),
-        load_i64(args, RESIDUAL_W),
-        load_i64(args, CLAMP),
-    )
-
-
-@njit(inline="always")
 def _convolution(t, args, lo, hi, worker):
     nr = VECTORS * v.lanes(t)
-    epilogue = _epilogue(args, stack(EPILOGUE_BYTES))
-    workspace = load_i64(args, WORKSPACE) + worker * load_i64(args, WORKSPACE_BYTES)
-    strips, rows = load_i64(args, STRIPS), load_i64(args, ROWS)
-    pixels = load_i64(args, IMAGES) * load_i64(args, OUT_HEIGHT) * load_i64(args, OUT_WIDTH)
-    depth = load_i64(args, DEPTH)
-    taps = load_i64(args, TAPS_H) * load_i64(args, TAPS_W)
+    epilogue = epilogue_of(args, stack(EPILOGUE_BYTES))
+    workspace = load_i64(args, slots.WORKSPACE) + worker * load_i64(args, slots.WORKSPACE_BYTES)
+    strips, rows = load_i64(args, slots.STRIPS), load_i64(args, slots.ROWS)
+    pixels = (
+        load_i64(args, slots.IMAGES)
+        * load_i64(args, slots.OUT_HEIGHT)
+        * load_i64(args, slots.OUT_WIDTH)
+    )
+    depth = load_i64(args, slots.DEPTH)
+    taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
     channels = 1
     if depth * taps > 0:  # as block_channels
         most = v.greatest(1, DEPTH_BLOCK // taps)
@@ -416,7 +267,7 @@ def _convolution(t, args, lo, hi, worker):
         stop = v.least(hi, (group + 1) * strips)
         first, last = lo - group * strips, stop - group * strips
         k0, k1, p0, p1 = 0, rows, 0, pixels
-        if load_i64(args, BY_PIXELS):
+        if load_i64(args, slots.BY_PIXELS):
             p0, p1 = first * nr, v.least(last * nr, pixels)
         else:
             k0, k1 = first * STRIP_ROWS, v.least(last * STRIP_ROWS, rows)
@@ -429,7 +280,7 @@ def convolution_float32(args, lo, hi, worker):
     """``out[n, k, i, j] = e(sum_{c, r, s} w[k, c, r, s] * x[n, c, i·stride + r·dilation - padding, …])``
     with the epilogue ``e(a) = clamp(a · scale[k] + shift[k] + residual[n, k, i, j])``, float32.
 
-    Args: the address of the int64 :class:`Slots`. Items are ``groups * strips`` of :func:`plan`,
+    Args: the address of the int64 :class:`~numgrad.kernels.cpu.slots.Slots`. Items are ``groups * strips`` of :func:`plan`,
     which also says the bytes of workspace of a worker; any split into ranges gives the same bits.
 
     Strides: any, for every operand. Fastest where x has stride 1 or 2 from one output column to the
@@ -461,12 +312,12 @@ def convolution_float64(args, lo, hi, worker):
 def _pack_gradient(t, args, group, k, count, p, pixels, target, at):
     """A panel of out (here: the incoming gradient): ``target[at + q * MR + i]`` is channel k + i of
     the group at pixel p + q."""
-    oh, ow = load_i64(args, OUT_HEIGHT), load_i64(args, OUT_WIDTH)
-    g, g_c = load_i64(args, OUT), load_i64(args, OUT_C)
-    g_h, g_w = load_i64(args, OUT_H), load_i64(args, OUT_W)
+    oh, ow = load_i64(args, slots.OUT_HEIGHT), load_i64(args, slots.OUT_WIDTH)
+    g, g_c = load_i64(args, slots.OUT), load_i64(args, slots.OUT_C)
+    g_h, g_w = load_i64(args, slots.OUT_H), load_i64(args, slots.OUT_W)
     area = v.greatest(oh * ow, 1)
     run = area if g_h == ow * g_w else ow
-    channel = group * load_i64(args, ROWS) + k
+    channel = group * load_i64(args, slots.ROWS) + k
     q = 0
     while q < pixels:
         n = (p + q) // area
@@ -474,7 +325,7 @@ def _pack_gradient(t, args, group, k, count, p, pixels, target, at):
         i = place // run
         j = place - i * run
         length = v.least(run - j, pixels - q)
-        start = n * load_i64(args, OUT_N) + channel * g_c + i * g_h + j * g_w
+        start = n * load_i64(args, slots.OUT_N) + channel * g_c + i * g_h + j * g_w
         pack(t, g, start, g_c, g_w, count, length, MR, target, at + q * MR)
         q += length
 
@@ -485,11 +336,15 @@ def _weight_block(t, args, group, c0, c1, workspace):
     nr = VECTORS * v.lanes(t)
     tile = stack(TILE_BYTES)
     bytes_ = v.itemsize(t)
-    rows = load_i64(args, ROWS)
-    taps = load_i64(args, TAPS_H) * load_i64(args, TAPS_W)
-    w, w_row = load_i64(args, W), load_i64(args, W_ROW)
-    pixels = load_i64(args, IMAGES) * load_i64(args, OUT_HEIGHT) * load_i64(args, OUT_WIDTH)
-    start = group * load_i64(args, W_GROUP) + c0 * taps
+    rows = load_i64(args, slots.ROWS)
+    taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
+    w, w_row = load_i64(args, slots.W), load_i64(args, slots.W_ROW)
+    pixels = (
+        load_i64(args, slots.IMAGES)
+        * load_i64(args, slots.OUT_HEIGHT)
+        * load_i64(args, slots.OUT_WIDTH)
+    )
+    start = group * load_i64(args, slots.W_GROUP) + c0 * taps
     columns = (c1 - c0) * taps
     packed_rows = (rows + MR - 1) // MR * MR
     patches = (workspace + (packed_rows * PIXEL_BLOCK + 32) * bytes_ + 63) // 64 * 64
@@ -498,7 +353,7 @@ def _weight_block(t, args, group, c0, c1, workspace):
         kc = v.least(PIXEL_BLOCK, pixels - p)
         for i in range(0, rows, MR):
             _pack_gradient(t, args, group, i, v.least(MR, rows - i), p, kc, workspace, i * kc)
-        _patches(t, args, group, c0, c1, p, kc, patches, 0, PATCH_WIDTH)
+        read_patches(t, args, group, c0, c1, p, kc, patches, 0, PATCH_WIDTH)
         for q in range(0, columns, nr):
             count = v.least(nr, columns - q)
             pack(t, patches, q * PATCH_WIDTH, PATCH_WIDTH, 1, count, kc, nr, panel, 0)
@@ -524,10 +379,10 @@ def _weight_block(t, args, group, c0, c1, workspace):
 
 @njit(inline="always")
 def _weight(t, args, lo, hi, worker):
-    depth = load_i64(args, DEPTH)
-    taps = load_i64(args, TAPS_H) * load_i64(args, TAPS_W)
+    depth = load_i64(args, slots.DEPTH)
+    taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
     block = v.greatest(1, PATCH_ROWS // taps)
-    workspace = load_i64(args, WORKSPACE) + worker * load_i64(args, WORKSPACE_BYTES)
+    workspace = load_i64(args, slots.WORKSPACE) + worker * load_i64(args, slots.WORKSPACE_BYTES)
     while lo < hi:
         group = lo // depth
         c0 = lo - group * depth
@@ -541,7 +396,7 @@ def convolution_weight_float32(args, lo, hi, worker):
     """``w[k, c, r, s] = sum_{n, i, j} out[n, k, i, j] * x[n, c, i·stride + r·dilation - padding, …]``,
     float32: the gradient of a weight from that of the result, which stands in the slots of ``out``.
 
-    Args: the address of the int64 :class:`Slots`; the epilogue, strips and by_pixels are not used.
+    Args: the address of the int64 :class:`~numgrad.kernels.cpu.slots.Slots`; the epilogue, strips and by_pixels are not used.
     Items are the ``groups * depth`` channels of x; :func:`plan_weight` says the bytes of workspace.
 
     Strides: any for x and out; channels and taps of w are contiguous. Fastest where the columns of
@@ -561,147 +416,3 @@ def convolution_weight_float32(args, lo, hi, worker):
 def convolution_weight_float64(args, lo, hi, worker):
     """As :func:`convolution_weight_float32`, in float64."""
     _weight(np.float64(0), args, lo, hi, worker)
-
-
-# ------------------------------------------------------------------- one input channel to a group
-
-
-@njit(inline="always")
-def _x_lanes(t, x, at, step, first, last, buffer):
-    """A vector of x: lane i is ``x[at + i * step]`` for first <= i < last, else 0."""
-    if step == 1:
-        value = v.load_between(t, x, at, first, last)
-    elif step == 2:
-        value = v.load_even_between(t, x, at, first, last)
-    else:
-        for i in range(v.lanes(t)):
-            element = t
-            if first <= i and i < last:
-                element = v.get(t, x, at + i * step)
-            v.put(buffer, i, element)
-        value = v.load(t, buffer, 0)
-    return value
-
-
-@njit(inline="always")
-def _depthwise(t, args, lo, hi, worker):
-    size = v.lanes(t)
-    sums, buffer = stack(DIRECT_BYTES), stack(64)
-    epilogue = _epilogue(args, stack(EPILOGUE_BYTES))
-    rows, channels = load_i64(args, ROWS), load_i64(args, GROUPS) * load_i64(args, ROWS)
-    oh, ow = load_i64(args, OUT_HEIGHT), load_i64(args, OUT_WIDTH)
-    height, width = load_i64(args, HEIGHT), load_i64(args, WIDTH)
-    taps_h, taps_w = load_i64(args, TAPS_H), load_i64(args, TAPS_W)
-    stride_h, stride_w = load_i64(args, STRIDE_H), load_i64(args, STRIDE_W)
-    dilation_h, dilation_w = load_i64(args, DILATION_H), load_i64(args, DILATION_W)
-    padding_h, padding_w = load_i64(args, PADDING_H), load_i64(args, PADDING_W)
-    x, x_h, x_w = load_i64(args, X), load_i64(args, X_H), load_i64(args, X_W)
-    w, w_r, w_s = load_i64(args, W), load_i64(args, W_R), load_i64(args, W_S)
-    for item in range(lo, hi):
-        n = item // channels
-        k = item - n * channels
-        group = k // rows
-        plane = n * load_i64(args, X_N) + group * load_i64(args, X_C)
-        weights = group * load_i64(args, W_GROUP) + (k - group * rows) * load_i64(args, W_ROW)
-        for i in range(oh):
-            for j0 in range(0, ow, DIRECT_CHUNK):
-                count = v.least(DIRECT_CHUNK, ow - j0)
-                for q in range(0, count, size):
-                    j = j0 + q
-                    value = v.splat(t)
-                    for r in range(taps_h):
-                        ih = i * stride_h + r * dilation_h - padding_h
-                        if ih >= 0 and ih < height:
-                            for s in range(taps_w):
-                                iw = s * dilation_w - padding_w + j * stride_w
-                                first, last = _ceil(-iw, stride_w), _ceil(width - iw, stride_w)
-                                # Lanes past the row are not stored: they need not be read.
-                                last = v.least(last, ow - j)
-                                at = plane + ih * x_h + iw * x_w
-                                lane = _x_lanes(t, x, at, stride_w * x_w, first, last, buffer)
-                                factor = v.splat(v.get(t, w, weights + r * w_r + s * w_s))
-                                value = v.multiply_add(factor, lane, value)
-                    v.store(sums, q, value)
-                at = n * load_i64(args, OUT_N) + k * load_i64(args, OUT_C)
-                beside = n * load_i64(args, RESIDUAL_N) + k * load_i64(args, RESIDUAL_C)
-                finish(
-                    t, sums, DIRECT_CHUNK, 1, count, load_i64(args, OUT),
-                    at + i * load_i64(args, OUT_H) + j0 * load_i64(args, OUT_W),
-                    0, load_i64(args, OUT_W), 0, epilogue, k, 1, 0,
-                    beside + i * load_i64(args, RESIDUAL_H) + j0 * load_i64(args, RESIDUAL_W),
-                )  # fmt: skip
-
-
-@for_this_cpu
-def depthwise_float32(args, lo, hi, worker):
-    """As :func:`convolution_float32` where ``depth`` is 1: every output channel reads one of x.
-
-    Items are the ``images * groups * rows`` planes of out; there is no workspace. Strides: any;
-    fastest as there. Taps of rows outside of x are left out of the sum, so an infinite weight there
-    gives no nan.
-
-    Reads x once for each tap, w once a plane, writes out once. Products are added in order of
-    (r, s).
-    """
-    _depthwise(np.float32(0), args, lo, hi, worker)
-
-
-@for_this_cpu
-def depthwise_float64(args, lo, hi, worker):
-    """As :func:`depthwise_float32`, in float64."""
-    _depthwise(np.float64(0), args, lo, hi, worker)
-
-
-@njit(inline="always")
-def _depthwise_weight(t, args, lo, hi, worker):
-    size = v.lanes(t)
-    x_buffer, g_buffer = stack(64), stack(64)
-    rows = load_i64(args, ROWS)
-    oh, ow = load_i64(args, OUT_HEIGHT), load_i64(args, OUT_WIDTH)
-    height, width = load_i64(args, HEIGHT), load_i64(args, WIDTH)
-    stride_h, stride_w = load_i64(args, STRIDE_H), load_i64(args, STRIDE_W)
-    dilation_h, dilation_w = load_i64(args, DILATION_H), load_i64(args, DILATION_W)
-    padding_h, padding_w = load_i64(args, PADDING_H), load_i64(args, PADDING_W)
-    x, x_h, x_w = load_i64(args, X), load_i64(args, X_H), load_i64(args, X_W)
-    g, g_h, g_w = load_i64(args, OUT), load_i64(args, OUT_H), load_i64(args, OUT_W)
-    for k in range(lo, hi):
-        group = k // rows
-        weights = group * load_i64(args, W_GROUP) + (k - group * rows) * load_i64(args, W_ROW)
-        for r in range(load_i64(args, TAPS_H)):
-            for s in range(load_i64(args, TAPS_W)):
-                sum_ = 0.0
-                for n in range(load_i64(args, IMAGES)):
-                    plane = n * load_i64(args, X_N) + group * load_i64(args, X_C)
-                    value = v.splat(t)
-                    for i in range(oh):
-                        ih = i * stride_h + r * dilation_h - padding_h
-                        if ih >= 0 and ih < height:
-                            for j in range(0, ow, size):
-                                iw = s * dilation_w - padding_w + j * stride_w
-                                first, last = _ceil(-iw, stride_w), _ceil(width - iw, stride_w)
-                                last = v.least(last, ow - j)
-                                at = plane + ih * x_h + iw * x_w
-                                lane = _x_lanes(t, x, at, stride_w * x_w, first, last, x_buffer)
-                                at = n * load_i64(args, OUT_N) + k * load_i64(args, OUT_C)
-                                at += i * g_h + j * g_w
-                                factor = _x_lanes(t, g, at, g_w, 0, ow - j, g_buffer)
-                                value = v.multiply_add(factor, lane, value)
-                    sum_ += v.total(value)
-                at = weights + r * load_i64(args, W_R) + s * load_i64(args, W_S)
-                v.put(load_i64(args, W), at, v.rounded(t, sum_))
-
-
-@for_this_cpu
-def depthwise_weight_float32(args, lo, hi, worker):
-    """As :func:`convolution_weight_float32` where ``depth`` is 1, w of any strides.
-
-    Items are the ``groups * rows`` channels of out; there is no workspace. Reads out and x once for
-    each tap. Each lane adds the pixels of one image, images are added in float64.
-    """
-    _depthwise_weight(np.float32(0), args, lo, hi, worker)
-
-
-@for_this_cpu
-def depthwise_weight_float64(args, lo, hi, worker):
-    """As :func:`depthwise_weight_float32`, in float64."""
-    _depthwise_weight(np.float64(0), args, lo, hi, worker)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numba import njit, types
 
 from numgrad.kernels import convolution, launch, native, store
-from numgrad.kernels.cpu import convolution as kernels
 from numgrad.kernels.cpu import vector
+from numgrad.kernels.cpu.slots import Slots
 from numgrad.kernels.reference import convolution as reference
 
 ROOT = Path(__file__).parents[3]
@@ -54,7 +54,7 @@ class Split:
     def ranged(self, kernel, args, items, *, parallel=True, workers=None):
         self.launches += 1
         slots = np.array(args, np.int64)
-        assert len(args) == len(kernels.Slots._fields)
+        assert len(args) == len(Slots._fields)
         count = self.workers if workers is None else workers
         edges = [items * w // count for w in range(count + 1)]
         for worker, (lo, hi) in reversed(list(enumerate(itertools.pairwise(edges)))):
