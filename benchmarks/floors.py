@@ -23,6 +23,10 @@ BUSY = 0.5
 """Load average above which the machine is said to be busy with something else."""
 
 MATMUL_RATIO = 0.6
+FORWARD_RATIO = 0.6
+STEP_RATIO = 0.5
+STEP_BATCH = 16
+PICTURE = 224
 ADD_US = 4.0
 IMPORT_S = 0.6
 FIRST_OP_S = 1.5
@@ -134,6 +138,111 @@ def add() -> list[Row]:
     return rows
 
 
+def resnet18(seed: int = 0) -> tuple[Any, Any, Any]:
+    """ResNet-18 with the same weights: ours, and PyTorch's in both of its layouts."""
+    import torch
+
+    from numgrad import models
+    from tests_compare import torch_networks
+
+    torch.manual_seed(seed)
+    planar = torch_networks.resnet18()
+    packed = torch_networks.resnet18()
+    packed.load_state_dict(planar.state_dict())
+    ours = models.resnet18()
+    ours.load_state_dict({k: v.numpy() for k, v in planar.state_dict().items()})
+    return ours, planar, packed.to(memory_format=torch.channels_last)
+
+
+def agree(ours: Any, theirs: Any, what: str) -> None:
+    """Stop if results differ: times of wrong results mean nothing."""
+    import numpy as np
+
+    scale = np.abs(theirs).max()
+    found = float(np.abs(ours - theirs).max() / scale)
+    if not found <= 1e-3:
+        raise SystemExit(f"floors: {what}: results differ by {found:.1e}")
+
+
+def share(what: str, floor: float, times: list[float]) -> Row:
+    """A row of our speed as a share of PyTorch's in the better of its layouts."""
+    ours, planar, packed = times
+    ratio = min(planar, packed) / ours
+    reached = (
+        f"{ratio:.2f} ({ours * 1e3:.0f} ms; PyTorch {planar * 1e3:.0f}, channels last "
+        f"{packed * 1e3:.0f})"
+    )
+    return what, f">= {floor}", reached, ratio >= floor
+
+
+def forward() -> list[Row]:
+    """ResNet-18 without a tape, batch 1: volatile here, no_grad in PyTorch."""
+    import numpy as np
+    import torch
+
+    import numgrad
+
+    ours, planar, packed = (model.eval() for model in resnet18())
+    picture = np.random.default_rng(0).standard_normal((1, 3, PICTURE, PICTURE))
+    a = numgrad.Variable(numgrad.tensor(picture.astype(np.float32)), volatile=True)
+    b = torch.tensor(picture.astype(np.float32))
+    c = b.to(memory_format=torch.channels_last)
+
+    def unrecorded(model: Any, x: Any) -> Callable[[], Any]:
+        def call() -> Any:
+            with torch.no_grad():
+                return model(x)
+
+        return call
+
+    def volatile() -> Any:
+        return numgrad.realize(ours(a))
+
+    agree(ours(a).numpy(), unrecorded(planar, b)().numpy(), "volatile ResNet-18")
+    times = alternating(volatile, unrecorded(planar, b), unrecorded(packed, c), loops=3)
+    return [share("volatile ResNet-18, batch 1, of PyTorch", FORWARD_RATIO, times)]
+
+
+def step() -> list[Row]:
+    """A training step of ResNet-18: forward, backward, SGD with momentum."""
+    import numpy as np
+    import torch
+
+    import numgrad
+    import numgrad.nn
+    import numgrad.optim
+
+    rng = np.random.default_rng(0)
+    pictures = rng.standard_normal((STEP_BATCH, 3, PICTURE, PICTURE)).astype(np.float32)
+    labels = rng.integers(0, 1000, STEP_BATCH)
+
+    def stepping(t: Any, model: Any, x: Any) -> Callable[[], Any]:
+        model.train()
+        rule = t.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        target = t.tensor(labels)
+
+        def call() -> Any:
+            rule.zero_grad()
+            loss = t.nn.functional.cross_entropy(model(x), target)
+            loss.backward()
+            rule.step()
+            return loss.item()
+
+        return call
+
+    ours, planar, packed = resnet18()
+    x = torch.tensor(pictures)
+    calls = [
+        stepping(numgrad, ours, numgrad.tensor(pictures)),
+        stepping(torch, planar, x),
+        stepping(torch, packed, x.to(memory_format=torch.channels_last)),
+    ]
+    losses = [[call() for _ in range(2)] for call in calls]
+    agree(np.array(losses[0]), np.array(losses[1]), "two training steps of ResNet-18")
+    times = alternating(*calls, loops=1)
+    return [share(f"training step, batch {STEP_BATCH}, of PyTorch", STEP_RATIO, times)]
+
+
 # --------------------------------------------------------------------------------- in new processes
 
 IMPORT = """
@@ -212,6 +321,8 @@ def first_op() -> list[Row]:
 
 # --------------------------------------------------------------------------------------- the table
 
+MEASURES = (matmul, add, forward, step, import_time, first_op)
+
 
 def main() -> int:
     sys.path.insert(0, str(ROOT))
@@ -224,7 +335,7 @@ def main() -> int:
     numgrad.set_num_threads(THREADS)
     print(machine())
     print(f"medians of {REPEATS} alternating runs (7 processes each for the last two)\n")
-    rows = [row for measure in (matmul, add, import_time, first_op) for row in measure()]
+    rows = [row for measure in MEASURES for row in measure()]
     print(f"{'what':<42}{'asked':<12}{'':<5}reached")
     for what, asked, reached, ok in rows:
         print(f"{what:<42}{asked:<12}{'ok' if ok else 'MISS':<5}{reached}")

@@ -1,6 +1,6 @@
 """numgrad: PyTorch's autograd API on Numba kernels, with volatile inputs that cost no tape."""
 
-from . import autograd, checkpoint, data, distributions, memory, nn, ops, optim
+from . import autograd, checkpoint, cuda, data, distributions, memory, nn, ops, optim
 from .autograd import (
     Function,
     GradError,
@@ -29,10 +29,11 @@ from .graph.dtypes import float32 as float
 from .graph.dtypes import float64 as double
 from .graph.dtypes import int32 as int
 from .graph.dtypes import int64 as long
-from .graph.errors import DtypeError, ShapeError
+from .graph.errors import DtypeError, RangeError, ShapeError
 from .kernels.launch import get_num_threads, set_num_threads
 from .ops import *  # noqa: F403
 from .ops.declare import elementwise
+from .summary import summary
 from .tensor import Size, Tensor, realize
 from .typed import BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor
 from .variable import Variable
@@ -49,6 +50,7 @@ __all__ = [
     "GradError",
     "IntTensor",
     "LongTensor",
+    "RangeError",
     "ShapeError",
     "Size",
     "Tensor",
@@ -57,6 +59,7 @@ __all__ = [
     "autograd",
     "bool",
     "checkpoint",
+    "cuda",
     "data",
     "detect_anomaly",
     "device",
@@ -88,6 +91,7 @@ __all__ = [
     "set_default_dtype",
     "set_grad_enabled",
     "set_num_threads",
+    "summary",
     "uint8",
 ]
 __all__ += ops.__all__

@@ -79,7 +79,7 @@ def _root_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
                 "grad can be implicitly created only for scalar outputs: the root has shape "
                 f"{tensor.shape}; pass gradient= or reduce it first"
             )
-        return ones(tensor.shape, dtype=tensor.dtype)
+        return ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if not isinstance(gradient, Value):
         raise TypeError(
             f"gradients can be either Tensors, Variables or None, but got {type(gradient).__name__}"
@@ -88,6 +88,11 @@ def _root_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
         raise GradError(
             f"backward: expected a gradient of dtype {tensor.dtype} for the root, got "
             f"{shown(gradient)}; convert it"
+        )
+    if gradient.device is not tensor.device:
+        raise GradError(
+            f"backward: expected a gradient on {tensor.device} for the root, got one on "
+            f"{gradient.device}; move it"
         )
     if create_graph and not gradient.volatile:
         gradient = with_class(gradient, False)

@@ -4,9 +4,9 @@ import gc
 from typing import Any
 
 from .graph import node, storage
-from .graph.device import device as Device
 from .graph.storage import CATEGORIES
 from .kernels import launch
+from .ops.creation import check_device
 
 __all__ = ["empty_cache", "graphs", "reset_peak", "stats", "track"]
 
@@ -19,14 +19,26 @@ def stats(device: Any = "cpu") -> dict[str, Any]:
         ``peak_bytes`` and ``peak_by_category`` (at the instant of the peak) with ``peak_op``,
         ``peak_reserved_bytes``, and ``by_category``: ``{name: {"live_bytes", "count"}}``.
 
+    Of a GPU the reserved bytes are the live ones: blocks are not kept for later.
+
     Raises:
-        RuntimeError: a device that numgrad has no kernels for.
+        RuntimeError: a GPU that is not there; says what is missing.
     """
-    if Device(device).type != "cpu":
-        raise RuntimeError(
-            f"memory.stats: expected 'cpu' for device, got {device!r}; numgrad has no CUDA kernels "
-            "yet"
-        )
+    where = check_device("memory.stats", device)
+    if where.type != "cpu":
+        found = storage.ledger(where)
+        return {
+            "live_bytes": found.total,
+            "reserved_bytes": found.total,
+            "peak_bytes": found.peak,
+            "peak_op": found.peak_op,
+            "peak_by_category": dict(zip(CATEGORIES, found.peak_by_category, strict=True)),
+            "peak_reserved_bytes": found.peak,
+            "by_category": {
+                name: {"live_bytes": found.bytes[i], "count": found.counts[i]}
+                for i, name in enumerate(CATEGORIES)
+            },
+        }
     live, counts = storage.bytes_by_category(), storage.counts_by_category()
     peak = storage.overall_peak()
     return {

@@ -9,19 +9,20 @@ import numpy as np
 from .graph import dtypes, mode
 from .graph.above import above
 from .graph.apply import apply
+from .graph.device import CPU
 from .graph.device import device as device_type
 from .graph.errors import GradError, expected, shown
-from .graph.storage import PARAMETER, allocate, category
+from .graph.storage import PARAMETER, allocate_on, category
 from .graph.value import HookHandle, Value, alias
 from .ops import arithmetic as ar
 from .ops import creation, movement
 from .ops import elementwise as e
 from .ops.creation import Size
 from .ops.declare import NO_ATTRS, Elementwise
-from .ops.kernel_calls import copy_into
+from .ops.kernel_calls import copy_into, to_host
 from .ops.matmul import matmul
 from .ops.methods import Methods
-from .ops.printing import TYPE_NAMES, show
+from .ops.printing import show, type_name, type_target
 
 
 def _operator(function: Any, reflected: bool = False) -> Callable[..., Any]:
@@ -303,6 +304,11 @@ class Tensor(Methods, Value):
 
     def numpy(self) -> np.ndarray:
         """An array that shares memory. Raises RuntimeError if the tensor requires grad."""
+        if self.device.type != "cpu":
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to "
+                "copy the tensor to host memory first: .cpu().numpy()"
+            )
         if self.requires_grad:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
@@ -335,13 +341,13 @@ class Tensor(Methods, Value):
     def type(self, kind: Any = None) -> Any:
         """The name of the tensor's type, or the tensor converted to a type or dtype."""
         if kind is None:
-            return f"numgrad.{TYPE_NAMES[self.dtype]}"
-        own = getattr(kind, "dtype", None)  # of FloatTensor and the like
-        return self.to(own if isinstance(own, np.dtype) else kind)
+            return type_name(self)
+        dtype, where = type_target(kind, self.device)
+        return self.to(dtype=dtype, device=where)
 
     def type_as(self, other: Any) -> Any:
-        """The tensor converted to the dtype of another."""
-        return self.to(other.dtype)
+        """The tensor converted to the dtype of another, and on its device."""
+        return self.to(other)
 
     def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Any:
         """The tensor in a dtype and on a device: ``to(dtype)``, ``to("cpu")``, ``to(other)``."""
@@ -354,17 +360,26 @@ class Tensor(Methods, Value):
                 device = arg
             else:
                 dtype = arg
-        creation.check_device("to", device)
         out = self if dtype is None else movement.to_dtype(self, dtypes.as_dtype(dtype, "to"))
+        if device is not None:
+            out = movement.to_device(out, creation.check_device("to", device))
         return movement.clone(out) if copy and out is self else out
 
     def cpu(self) -> Any:
-        """The tensor on the CPU."""
-        return self
+        """The tensor on the CPU: itself if it is there already."""
+        return movement.to_device(self, CPU)
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
-        """The tensor on a GPU. Raises RuntimeError: there are no CUDA kernels yet."""
-        creation.check_device("cuda", f"cuda:{device}" if isinstance(device, int) else "cuda")
+        """The tensor on a GPU: itself if it is there already. ``device`` is the GPU's number or
+        name, 0 by default.
+
+        Raises:
+            RuntimeError: there is no such GPU; says what is missing.
+        """
+        if device is None and self.device.type == "cuda":
+            return self
+        where = creation.check_device("cuda", "cuda" if device is None else device)
+        return movement.to_device(self, where)
 
     def __float__(self) -> float:
         return float(self.item())
@@ -432,7 +447,7 @@ class Tensor(Methods, Value):
             out._base, out._chain = base, self._chain
         else:
             with category(self.storage.category):
-                array, storage = allocate(self.shape, self.dtype)
+                array, storage = allocate_on(self.device, self.shape, self.dtype)
             copy_into(array, self.array)
             out._init(array, storage)
         out._requires_grad, out._volatile = self._requires_grad, self._volatile
@@ -447,7 +462,7 @@ class Tensor(Methods, Value):
             )
         flags = self._requires_grad, self._volatile
         is_parameter = self.storage.category == PARAMETER
-        array = self.array.copy()
+        array = to_host(self.array).copy()  # of a GPU, too: it may be loaded where there is none
         return _rebuild, (type(self), array, flags, is_parameter), self.__dict__ or None
 
     # ------------------------------------------------------------------------------------ operators

@@ -16,25 +16,33 @@ class _TypedTensor(type):
     """``FloatTensor(2, 3)`` makes a tensor of its dtype; ``isinstance(x, FloatTensor)`` asks."""
 
     dtype: np.dtype[Any]
+    device: str
 
     def __call__(cls, *args: Any) -> Any:
-        return creation.legacy(args, cls.dtype)
+        return creation.legacy(args, cls.dtype, cls.device)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype == cls.dtype
+        return (
+            isinstance(instance, Tensor)
+            and instance.dtype == cls.dtype
+            and instance.device.type == cls.device
+        )
 
     def __repr__(cls) -> str:
-        return f"<class 'numgrad.{cls.__name__}'>"
+        return f"<class '{cls.__module__}.{cls.__name__}'>"
 
 
-def _typed(dtype: np.dtype[Any]) -> Any:
+def typed(dtype: np.dtype[Any], device: str = "cpu", module: str = "numgrad") -> Any:
+    """The typed constructor of a dtype on a kind of device."""
     name = TYPE_NAMES[dtype]
     doc = (
-        f"A tensor of dtype {dtype}: ``{name}(2, 3)`` uninitialised, ``{name}([1, 2])`` from data."
+        f"A tensor of dtype {dtype} on {device}: ``{name}(2, 3)`` uninitialised, "
+        f"``{name}([1, 2])`` from data."
     )
-    return _TypedTensor(name, (), {"dtype": dtype, "__doc__": doc, "__module__": "numgrad"})
+    names = {"dtype": dtype, "device": device, "__doc__": doc, "__module__": module}
+    return _TypedTensor(name, (), names)
 
 
-FloatTensor, DoubleTensor = _typed(dtypes.float32), _typed(dtypes.float64)
-IntTensor, LongTensor = _typed(dtypes.int32), _typed(dtypes.int64)
-ByteTensor, BoolTensor = _typed(dtypes.uint8), _typed(dtypes.bool_)
+FloatTensor, DoubleTensor = typed(dtypes.float32), typed(dtypes.float64)
+IntTensor, LongTensor = typed(dtypes.int32), typed(dtypes.int64)
+ByteTensor, BoolTensor = typed(dtypes.uint8), typed(dtypes.bool_)

@@ -196,11 +196,23 @@ def test_errors_page_names_every_class():
 @pytest.mark.parametrize("row", re.findall(r"^\| `(\w+)` \| (`.+?) \|", ERRORS, re.M))
 def test_errors_page_bases(row):
     from numgrad.checkpoint import CheckpointError
-    from numgrad.graph.errors import DtypeError, GradError, ShapeError
+    from numgrad.graph.errors import DeviceError, DtypeError, GradError, RangeError, ShapeError
+    from numgrad.kernels.cuda.runtime import NoDeviceError
     from numgrad.kernels.store import StoreWarning
     from numgrad.nn import StateDictError
 
-    known = (CheckpointError, DtypeError, GradError, ShapeError, StateDictError, StoreWarning)
+    known = (
+        CheckpointError,
+        DeviceError,
+        DtypeError,
+        GradError,
+        NoDeviceError,
+        NotImplementedError,
+        RangeError,
+        ShapeError,
+        StateDictError,
+        StoreWarning,
+    )
     (cls,) = [c for c in known if c.__name__ == row[0]]
     assert {base.__name__ for base in cls.__bases__} == set(re.findall(r"`(\w+)`", row[1]))
 

@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [  # top to bottom; numgrad itself, which re-exports everything, stands above them all
     {"__main__"},
     {"cli"},
-    {"models"},
+    {"models", "summary"},
     {"nn", "optim", "distributions", "data", "checkpoint"},
-    {"tensor", "variable", "typed", "ops", "function", "autograd", "memory"},
+    {"tensor", "variable", "typed", "ops", "function", "autograd", "memory", "cuda"},
     {"graph"},
     {"kernels"},
     {"errors", "version"},

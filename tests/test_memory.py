@@ -50,8 +50,6 @@ def test_stats():
     assert sum(c["live_bytes"] for c in after["by_category"].values()) == after["live_bytes"]
     assert after["reserved_bytes"] >= x.storage.nbytes
     assert memory.stats(numgrad.device("cpu"))["live_bytes"] == live()
-    with pytest.raises(RuntimeError, match=r"^memory.stats: expected 'cpu' for device"):
-        memory.stats("cuda")
 
 
 def test_reset_peak_and_empty_cache():

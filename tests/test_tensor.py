@@ -121,9 +121,6 @@ def test_conversion():
     (y * y).sum().backward()
     assert x.grad.tolist() == [2, 4, 6] and x.grad.dtype == numgrad.float32
     assert not x.long().requires_grad
-    for call in (lambda: x.cuda(), lambda: x.cuda(0), lambda: x.to("cuda:1")):
-        with pytest.raises(RuntimeError, match=r"expected 'cpu' for device, got cuda"):
-            call()
     with pytest.raises(TypeError, match=r"^to: expected one of float32"):
         x.to("float16")
 
@@ -184,13 +181,6 @@ def test_assigning_a_bad_grad(value, text):
     with pytest.raises(RuntimeError, match=f"^{text}"):
         x.grad = value(x)
     assert x.grad is mine
-
-
-def test_assigning_a_grad_on_another_device():
-    x, g = leaf(), ones(3)
-    g.device = numgrad.device("cuda")
-    with pytest.raises(RuntimeError, match=r"^assigned grad has data located on a differ"):
-        x.grad = g
 
 
 def test_assigning_and_deleting_grad():

@@ -180,12 +180,12 @@ def test_softmax_of_infinities():
 
 
 def test_binary_cross_entropy_of_logits():
-    """softplus(x) - x * y is the stable loss that binary cross entropy is made of."""
-    x, y = leaf([0.0, -120.0]), numgrad.tensor([0.0, 1.0])
-    loss = (numgrad.softplus(x) - x * y).mean()
-    assert loss.item() == pytest.approx(60.3466, abs=1e-4)
-    loss.backward()
-    assert x.grad.tolist() == pytest.approx([0.25, -0.5])
+    for named in ({}, {"pos_weight": numgrad.tensor([1.0])}):
+        x, y = leaf([0.0, -120.0]), numgrad.tensor([0.0, 1.0])
+        loss = numgrad.binary_cross_entropy_with_logits(x, y, **named)
+        assert loss.item() == pytest.approx(60.3466, abs=1e-4)
+        loss.backward()
+        assert x.grad.tolist() == pytest.approx([0.25, -0.5])
 
 
 # ---------------------------------------------------------------------- cancellation, accumulation
@@ -198,6 +198,29 @@ def test_variance_of_large_values():
     got = numgrad.tensor(x.astype(np.float32)).var()
     assert got.dtype == np.float32 and got.item() == pytest.approx(0.331, rel=2e-3)
     assert got.item() == pytest.approx(x.astype(np.float32).astype(np.float64).var(ddof=1), 1e-6)
+
+
+def test_batch_norm_of_large_values():
+    """Equal values give 0 and large ones do not overflow: float64 sums of deviations."""
+    batch_norm = numgrad.nn.functional.batch_norm
+    for x, expected in (
+        (np.full((3, 3), 100.0), np.zeros((3, 3))),
+        (np.full((4, 2), 1e10), np.zeros((4, 2))),
+        (np.array([[1e30], [-1e30], [1e30], [-1e30]]), [[1], [-1], [1], [-1]]),
+    ):
+        got = batch_norm(numgrad.tensor(x, dtype="float32"), None, None, training=True)
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-6)
+
+
+def test_frozen_batch_norm_is_not_fixed():
+    """Without requires_grad the statistics of a batch-norm move on; freeze() keeps them still."""
+    layer = numgrad.nn.BatchNorm1d(1, momentum=0.1).requires_grad_(False)
+    x = numgrad.tensor([[2.0], [4.0]])
+    for _ in range(2):
+        layer(x)
+        found = layer.running_mean.item(), layer.running_var.item()
+        assert found == pytest.approx((0.3, 1.1), rel=1e-6)
+        layer.freeze().train()
 
 
 def test_naive_accumulation():
@@ -376,6 +399,33 @@ def test_dtype_rules():
     assert (-seven // two).tolist() == [-4] and (-seven % two).tolist() == [1]
     assert (numgrad.tensor([-7.0]) // 2).tolist() == [-4]
     assert (seven + 0.5).dtype == np.float32 and (seven + numgrad.tensor(0.5)).dtype == np.float32
+
+
+# ------------------------------------------------------------------------------------- convolution
+
+
+def test_convolution_with_a_strided_weight():
+    w = numgrad.arange(144.0).reshape(3, 3, 4, 4)[:, :, ::2, ::2]
+    out = numgrad.conv2d(numgrad.ones(3, 3, 2, 2), w)
+    assert out.reshape(3, 3).tolist() == [[252, 828, 1404]] * 3
+
+
+def test_stride_in_the_gradient_of_a_transposed_convolution():
+    x = leaf([[[1.0, 1.0]]])
+    out = numgrad.conv_transpose1d(x, numgrad.tensor([[[-0.7767]]]), stride=2)
+    out.backward(numgrad.tensor([[[1.5, 0.0, 0.7]]]))
+    assert x.grad.tolist() == [[[pytest.approx(-1.16505), pytest.approx(-0.54369)]]]
+
+
+def test_weight_written_to_between_convolutions():
+    numgrad.manual_seed(0)
+    for shape in ((4, 3, 3, 3), (20, 3, 1, 1), (16, 3, 5, 5)):
+        x, w = numgrad.randn(2, 3, 9, 9), numgrad.randn(*shape)
+        first = numgrad.conv2d(x, w)
+        w.data.mul_(2)
+        assert (numgrad.conv2d(x, w) == 2 * first).all()
+        w.numpy()[...] *= 2
+        assert (numgrad.conv2d(x, w) == 4 * first).all()
 
 
 # ---------------------------------------------------------------------------------------- volatile

@@ -7,10 +7,14 @@ import pytest
 import numgrad
 from numgrad.graph.op import OPS
 from tests_compare import (
+    test_convolution,
     test_creation,
     test_elementwise,
     test_in_place,
+    test_losses,
     test_movement,
+    test_normalization,
+    test_pooling,
     test_products,
     test_random,
     test_reductions,
@@ -23,6 +27,10 @@ CASES = [
     *test_products.CASES,
     *test_movement.CASES,
     *test_movement.INDEXED,
+    *test_losses.CASES,
+    *test_convolution.CASES,
+    *test_pooling.CASES,
+    *test_normalization.CASES,
 ]
 OPS_ELSEWHERE: dict[str, Any] = {"dropout_at": test_random.test_dropout}
 """Entries that a test of another form runs (and asserts that it ran)."""

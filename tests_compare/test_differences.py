@@ -74,6 +74,15 @@ DIFFERENT: list[tuple[str, str, Any, Any, Any, Any, Any]] = [
         [INF] * 16,
         [NAN] * 16,
     ),
+    (
+        "gradient of kl_div for a probability of 0",
+        "0 log(0) counts as 0, and so does its derivative; PyTorch: log(0) + 0 / 0",
+        gradient,
+        lambda t, y: t.nn.functional.kl_div(y.detach() - 2, y, reduction="none"),
+        [0.0, 1.0],
+        [2.0, 2.0],
+        [NAN, 2.0],
+    ),
 ]
 
 

@@ -12,6 +12,7 @@ import torch
 import numgrad
 import numgrad.nn
 import numgrad.optim
+from tests_compare import test_optim
 from tests_compare.checks import FLOATS, agree, array_of, compare, count, tensor
 
 RNG = np.random.default_rng(11)
@@ -38,6 +39,11 @@ LAYERS: dict[str, tuple[list[Any], list[tuple[int, ...]]]] = {
     ),
     "Identity": ([lambda nn: nn.Identity()], [(3, 4)]),
     "Flatten": ([lambda nn: nn.Flatten(), lambda nn: nn.Flatten(0, 1)], [(2, 3, 4)]),
+    "Unflatten": (
+        [lambda nn: nn.Unflatten(1, (2, 3)), lambda nn: nn.Unflatten(-1, (3, -1))],
+        [(4, 6)],
+    ),
+    "PReLU": ([lambda nn: nn.PReLU(), lambda nn: nn.PReLU(4, 0.1)], [(3, 4), (2, 4, 3)]),
     "Dropout": ([lambda nn: nn.Dropout(0.5).eval(), lambda nn: nn.Dropout(0.0)], [(3, 4)]),
     "ReLU": ([lambda nn: nn.ReLU()], [(3, 4), ()]),
     "ReLU6": ([lambda nn: nn.ReLU6()], [(3, 4)]),
@@ -73,6 +79,50 @@ ELSEWHERE = {
     "functional": "test_functional",
     "init": "test_initial_values",
     **dict.fromkeys(("CrossEntropyLoss", "NLLLoss", "MSELoss", "L1Loss"), "test_loss_layers"),
+    **dict.fromkeys(
+        ("SmoothL1Loss", "HuberLoss", "BCELoss", "BCEWithLogitsLoss", "KLDivLoss", "Dropout2d"),
+        "test_losses.py",
+    ),
+    "utils": "test_optim.py",
+    **dict.fromkeys(
+        ("Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"), "test_convolution.py"
+    ),
+    **dict.fromkeys(
+        (
+            "BatchNorm1d",
+            "BatchNorm2d",
+            "LayerNorm",
+            "GroupNorm",
+            "InstanceNorm1d",
+            "InstanceNorm2d",
+        ),
+        "test_normalization.py",
+    ),
+    **dict.fromkeys(
+        (
+            "MaxPool1d",
+            "MaxPool2d",
+            "AvgPool1d",
+            "AvgPool2d",
+            "AdaptiveAvgPool1d",
+            "AdaptiveAvgPool2d",
+            "AdaptiveMaxPool1d",
+            "AdaptiveMaxPool2d",
+            "ZeroPad1d",
+            "ZeroPad2d",
+            "ConstantPad1d",
+            "ConstantPad2d",
+            "ReflectionPad1d",
+            "ReflectionPad2d",
+            "ReplicationPad1d",
+            "ReplicationPad2d",
+            "CircularPad1d",
+            "CircularPad2d",
+            "Upsample",
+            "UpsamplingNearest2d",
+        ),
+        "test_pooling.py",
+    ),
 }
 
 
@@ -193,6 +243,10 @@ def test_loss_layers(reduction: str, dtype: str) -> None:
 FUNCTIONAL: dict[str, Any] = {
     "relu": [lambda F, x: F.relu(x), lambda F, x: F.relu(x * 1, inplace=True)],
     "relu6": [lambda F, x: F.relu6(x * 3)],
+    "relu_": [lambda F, x: F.relu_(x * 1)],
+    "leaky_relu_": [lambda F, x: F.leaky_relu_(x * 1, 0.3)],
+    "elu_": [lambda F, x: F.elu_(x * 1, 0.5)],
+    "hardtanh_": [lambda F, x: F.hardtanh_(x * 1, -0.5, 0.7)],
     "leaky_relu": [lambda F, x: F.leaky_relu(x), lambda F, x: F.leaky_relu(x, 0.3)],
     "elu": [lambda F, x: F.elu(x), lambda F, x: F.elu(x, 0.5)],
     "hardtanh": [lambda F, x: F.hardtanh(x), lambda F, x: F.hardtanh(x, -0.5, 0.7)],
@@ -221,14 +275,45 @@ def test_functional(name: str, dtype: str) -> None:
         compare("layer", f"F.{name}", lambda t, x: call(t.nn.functional, x), [x])
 
 
+FUNCTIONS_ELSEWHERE = {
+    **dict.fromkeys(
+        ("binary_cross_entropy", "binary_cross_entropy_with_logits", "dropout2d", "huber_loss"),
+        "test_losses.py",
+    ),
+    **dict.fromkeys(("kl_div", "prelu", "smooth_l1_loss"), "test_losses.py"),
+    **dict.fromkeys(
+        ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), "test_convolution.py"
+    ),
+    **dict.fromkeys(
+        ("batch_norm", "layer_norm", "group_norm", "instance_norm"), "test_normalization.py"
+    ),
+    **dict.fromkeys(
+        (
+            "max_pool1d",
+            "max_pool2d",
+            "avg_pool1d",
+            "avg_pool2d",
+            "adaptive_avg_pool1d",
+            "adaptive_avg_pool2d",
+            "adaptive_max_pool1d",
+            "adaptive_max_pool2d",
+            "pad",
+            "interpolate",
+        ),
+        "test_pooling.py",
+    ),
+}
+
+
 def test_every_function_is_compared() -> None:
     functional = numgrad.nn.functional
     names = {
         name
         for name, value in vars(functional).items()
-        if callable(value) and getattr(value, "__module__", "") == functional.__name__
+        if callable(value) and getattr(value, "__module__", "").startswith(functional.__name__)
     }
-    assert {name for name in names if name[0] != "_"} - set(FUNCTIONAL) == set()
+    compared = {*FUNCTIONAL, *FUNCTIONS_ELSEWHERE}
+    assert {name for name in names if name[0] != "_"} - compared == set()
 
 
 # --------------------------------------------------------------------------------------- init
@@ -247,9 +332,9 @@ INITIAL: dict[str, Any] = {
     "trunc_normal_": lambda init, w: init.trunc_normal_(w, 0.0, 1.0, -1.0, 2.0),
     "orthogonal_": lambda init, w: init.orthogonal_(w),
     "sparse_": lambda init, w: init.sparse_(w, 0.25),
-    "dirac_": lambda init, w: init.dirac_(w),
+    "dirac_": lambda init, w: init.dirac_(w.reshape(20, 10, 300), 2),
 }
-EXACT = ("constant_", "ones_", "zeros_", "eye_")
+EXACT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
 OWN = ("default_linear_",)  # what a new Linear draws: compared at the end of the test
 
 
@@ -308,7 +393,11 @@ ADAM = [
         (0.01,), ((0.9, 0.999), (0.5, 0.7)), (1e-8, 1e-3), (0, 0.1), (False, True)
     )
 ]
-OPTIMISERS = [*(("SGD", options) for options in SGD), *(("Adam", options) for options in ADAM)]
+OPTIMISERS = [
+    *(("SGD", options) for options in SGD),
+    *(("Adam", options) for options in ADAM),
+    *test_optim.OPTIMISERS,
+]
 
 
 def steps(t: Any, name: str, options: Any, dtype: str, count: int = 8) -> list[Any]:

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import memory
+from .networks import maker
 from .output import check_writable, machine, progress, size, write_json
 
 DROPOUT = 0.2
+MODELS = {"mlp": "digits-mlp", "conv": "digits-conv"}
+"""The choices of --model, and the names that `networks` has for them."""
 
 
 def add(commands: Any) -> None:
@@ -23,9 +26,12 @@ def add(commands: Any) -> None:
         "digits",
         help="train on handwritten digits, save, reload, infer",
         description=(
-            "Train a multi-layer perceptron on 1437 handwritten digits, test it on 360 others, "
+            "Train a small network on 1437 handwritten digits, test it on 360 others, "
             "save and reload it, infer with volatile inputs, and show what a forward keeps."
         ),
+    )
+    parser.add_argument(
+        "--model", choices=MODELS, default="mlp", help="mlp (default) or a convolutional network"
     )
     parser.add_argument(
         "--epochs", type=memory.positive, default=30, metavar="N", help="default: 30"
@@ -60,10 +66,13 @@ def run(options: Any) -> int:
     """Run the demo; 1 if the reloaded model differs or the memory table is not as it must be."""
     check_writable(options.save, "--save")
     check_writable(options.json, "--json")
-    model, accuracy, seconds, test = train(options.epochs, options.batch, options.lr, options.seed)
+    name = MODELS[options.model]
+    model, accuracy, seconds, test = train(
+        name, options.epochs, options.batch, options.lr, options.seed
+    )
     print(f"test accuracy {accuracy:.2%} on {len(test)} digits, {seconds:.1f} s")
     with _file(options.save) as path:
-        same = reload_equal(model, test, path)
+        same = reload_equal(name, model, test, path)
         nbytes = os.path.getsize(path)
     where = f" to {path}" if options.save else ""
     print(
@@ -72,10 +81,11 @@ def run(options: Any) -> int:
     )
     infer(model, test)
     print()
-    rows = memory.measure_all("digits-mlp", 64)
-    memory.show(rows, "digits-mlp", 64)
+    rows = memory.measure_all(name, 64)
+    memory.show(rows, name, 64)
     if options.json is not None:
         training = {
+            "model": options.model,
             "epochs": options.epochs,
             "batch": options.batch,
             "lr": options.lr,
@@ -91,17 +101,18 @@ def run(options: Any) -> int:
     return memory.complain(rows) or int(not same)
 
 
-def train(epochs: int, batch: int, lr: float, seed: int) -> tuple[Any, float, float, Any]:
+def train(
+    name: str, epochs: int, batch: int, lr: float, seed: int
+) -> tuple[Any, float, float, Any]:
     """Train with Adam; the model, its accuracy on the test digits, the seconds, the test digits."""
     from .. import manual_seed, no_grad, randperm, tensor
     from ..data import split_digits
-    from ..models import DigitsMLP
     from ..nn import CrossEntropyLoss
     from ..optim import Adam
 
     manual_seed(seed)
     images, labels, test_images, test_labels = (tensor(array) for array in split_digits())
-    model = DigitsMLP(dropout=DROPOUT)
+    model = maker(name)(dropout=DROPOUT)
     optimizer = Adam(model.parameters(), lr=lr)
     criterion = CrossEntropyLoss()
     count = sum(p.numel() for p in model.parameters())
@@ -135,14 +146,13 @@ def _file(path: str | None) -> Iterator[str]:
         yield os.path.join(folder, "digits.safetensors")
 
 
-def reload_equal(model: Any, x: Any, path: str) -> bool:
+def reload_equal(name: str, model: Any, x: Any, path: str) -> bool:
     """Save a model and load it into a new one: whether both give the same bits for ``x``."""
     from .. import no_grad
     from ..checkpoint import load, save
-    from ..models import DigitsMLP
 
     save(model.state_dict(), path)
-    other = DigitsMLP(dropout=DROPOUT)
+    other = maker(name)(dropout=DROPOUT)
     other.load_state_dict(load(path))
     other.eval()
     with no_grad():

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .networks import NETWORKS, make, settle
 from .output import UsageError, check_writable, machine, size, table, write_json
 
 MODES = (
@@ -28,9 +29,11 @@ MODES = (
     "volatile",
 )
 UNRECORDED = MODES[3:]
-MODELS = ("digits-mlp",)
-REPEATS, SECONDS = 50, 0.3
+DEFAULT = "resnet18"
+REPEATS, SECONDS = 5, 0.3
 """At least so many forwards, and for so long: what their median is taken of."""
+RATIO, SLACK_BYTES = 1.05, 8 << 20
+"""How far the system's count may be from the pool's, and the pool's from that of live tensors."""
 
 EXPLANATION = (
     "Rows 2 and 3: not asking for the input's gradient saves nothing while parameters want theirs.",
@@ -46,12 +49,20 @@ def add(commands: Any) -> None:
         "memory",
         help="what a forward pass keeps: taped, frozen, no_grad, volatile …",
         description=(
-            "One forward, no backward, with its result held, in seven ways of calling the model. "
-            "Bytes are above the start of that forward."
+            "One forward in eval mode, no backward, with its result held, in seven ways of calling "
+            "the model. Bytes are above the start of that forward."
         ),
     )
-    parser.add_argument("--model", choices=MODELS, default=MODELS[0], help="default: %(default)s")
-    parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
+    parser.add_argument("--model", choices=NETWORKS, default=DEFAULT, help="default: %(default)s")
+    parser.add_argument(
+        "--batch", type=positive, metavar="N", help="default: 8, of small pictures 64"
+    )
+    parser.add_argument(
+        "--size",
+        type=positive,
+        metavar="N",
+        help="height and width of the pictures; default: what the model was made for, such as 224",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the rows with exact bytes")
     # The rows' own processes are started with this.
     parser.add_argument("--row", choices=MODES, help=argparse.SUPPRESS)
@@ -67,18 +78,19 @@ def positive(text: str) -> int:
 
 def run(options: Any) -> int:
     """Measure all rows and print the table; 1 if they are not what they must be."""
+    batch, pixels = settle(options.model, options.batch, options.size)
     if options.row is not None:
-        print(json.dumps(measure(options.row, options.model, options.batch)))
+        print(json.dumps(measure(options.row, options.model, batch, pixels)))
         return 0
     check_writable(options.json, "--json")
-    rows = measure_all(options.model, options.batch)
-    show(rows, options.model, options.batch)
+    rows = measure_all(options.model, batch, pixels)
+    show(rows, options.model, batch, pixels)
     if options.json is not None:
         write_json(options.json, {"machine": machine(), "command": options.typed, "rows": rows})
     return complain(rows)
 
 
-def measure_all(model: str, batch: int) -> list[dict[str, Any]]:
+def measure_all(model: str, batch: int, pixels: int | None = None) -> list[dict[str, Any]]:
     """All rows, each from a fresh process."""
     # The child must find the same numgrad, also where it is not installed.
     path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
@@ -86,6 +98,7 @@ def measure_all(model: str, batch: int) -> list[dict[str, Any]]:
     for mode in MODES:
         call = [sys.executable, "-m", "numgrad", "bench", "memory"]
         call += ["--model", model, "--batch", str(batch), "--row", mode]
+        call += ["--size", str(pixels)] if pixels is not None else []
         done = subprocess.run(
             call, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
         )
@@ -99,11 +112,11 @@ def measure_all(model: str, batch: int) -> list[dict[str, Any]]:
 # --------------------------------------------------------------------------------- in the child
 
 
-def measure(mode: str, model: str, batch: int) -> dict[str, Any]:
+def measure(mode: str, model: str, batch: int, pixels: int | None = None) -> dict[str, Any]:
     """One row, measured in this process."""
     from .. import memory
 
-    forward = prepare(mode, model, batch)
+    forward = prepare(mode, model, batch, pixels)
     for _ in range(3):  # kernels are compiled or loaded, threads started
         forward()
     gc.collect()
@@ -127,6 +140,8 @@ def measure(mode: str, model: str, batch: int) -> dict[str, Any]:
             "peak_bytes": m.peak_bytes,
             "by_category": m.by_category,
             "reserved_bytes": memory.stats()["peak_reserved_bytes"] - reserved,
+            "total_peak_bytes": memory.stats()["peak_bytes"],
+            "total_reserved_bytes": memory.stats()["peak_reserved_bytes"],
             "rss_bytes": None if base is None or highest is None else max(0, highest - base),
         }
         del out
@@ -136,20 +151,12 @@ def measure(mode: str, model: str, batch: int) -> dict[str, Any]:
     return row
 
 
-def prepare(mode: str, model: str, batch: int) -> Callable[[], Any]:
+def prepare(mode: str, model: str, batch: int, pixels: int | None) -> Callable[[], Any]:
     """A function that runs one forward in the given mode."""
-    import numpy as np
-
-    from .. import inference_mode, manual_seed, no_grad, tensor
-    from ..data import load_digits
-    from ..models import DigitsMLP
+    from .. import inference_mode, no_grad
     from ..variable import Variable
 
-    assert model == "digits-mlp"
-    manual_seed(0)
-    network = DigitsMLP()
-    images = load_digits()[0]
-    x = tensor(images[np.arange(batch) % len(images)])
+    network, x = make(model, batch, pixels)
     context: Callable[[], Any] = contextlib.nullcontext
     if mode == "taped":
         x.requires_grad_()
@@ -210,8 +217,8 @@ def status_bytes(field: str) -> int | None:
 # ------------------------------------------------------------------------------------ the tables
 
 
-def show(rows: list[dict[str, Any]], model: str, batch: int) -> None:
-    """Print two tables, what is kept and what it costs, and two lines on what they show."""
+def show(rows: list[dict[str, Any]], model: str, batch: int, pixels: int | None = None) -> None:
+    """Print two tables, what is kept and what it costs, and what they show."""
 
     def yes(flag: bool) -> str:
         return "yes" if flag else "no"
@@ -230,7 +237,11 @@ def show(rows: list[dict[str, Any]], model: str, batch: int) -> None:
             )
             for r in rows
         ],
-        title=f"{model}: one forward of batch {batch}, no backward, result held. What it keeps:",
+        title=(
+            f"{model}: one forward of batch {batch}"
+            + (f", {pixels} × {pixels}" if pixels is not None else "")
+            + ", eval mode, no backward, result held. What it keeps:"
+        ),
     )
     print()
     # Only the categories that somebody uses get a column.
@@ -261,8 +272,25 @@ def show(rows: list[dict[str, Any]], model: str, batch: int) -> None:
         title="What it needs (bytes above the start; by category at the instant of the peak):",
     )
     print()
-    for line in EXPLANATION:
+    for line in (*agreement(rows), *EXPLANATION):
         print(line)
+
+
+def agreement(rows: list[dict[str, Any]]) -> list[str]:
+    """How well the system's count, the pool's and that of live tensors agree, in words."""
+    apart = [abs(r["rss_bytes"] - r["reserved_bytes"]) for r in rows if r["rss_bytes"] is not None]
+    lines = []
+    if apart:
+        lines.append(
+            f"RSS growth and reserved growth are at most {size(max(apart))} apart "
+            f"(allowed: 5 % + {size(SLACK_BYTES)})."
+        )
+    most = max(r["total_reserved_bytes"] - r["total_peak_bytes"] for r in rows)
+    lines.append(
+        f"Peak reserved is at most {size(max(most, 0))} above peak live "
+        f"(allowed: 5 % + {size(SLACK_BYTES)})."
+    )
+    return lines
 
 
 def complain(rows: list[dict[str, Any]]) -> int:
@@ -280,6 +308,14 @@ def complain(rows: list[dict[str, Any]]) -> int:
         for what in counted
         if by_mode[MODES[1]][what] != by_mode[MODES[0]][what]
     ]
+    for row in rows:
+        rss, reserved = row["rss_bytes"], row["reserved_bytes"]
+        allowed = (RATIO - 1) * reserved + SLACK_BYTES
+        if rss is not None and abs(rss - reserved) > allowed:
+            wrong.append(f"{row['mode']}: RSS grew by {size(rss)}, the pool by {size(reserved)}")
+        reserved, live = row["total_reserved_bytes"], row["total_peak_bytes"]
+        if reserved > RATIO * live + SLACK_BYTES:
+            wrong.append(f"{row['mode']}: {size(reserved)} reserved for {size(live)} live")
     for text in wrong:
         print(f"numgrad: bench memory: {text}; this is a bug, please report it", file=sys.stderr)
     return 1 if wrong else 0

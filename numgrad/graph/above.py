@@ -4,7 +4,8 @@
 : the classes of results.
 
 ``add(x, y)``, ``sum_to(x, shape)``, ``cast(x, dtype)``, ``reshape(x, shape)``, ``copy(x)``,
-``zeros(spec)``, ``guard(g, dx)``, ``variable_gradient(value)``
+``zeros(spec, device=None)``, ``to_device(x, device)``, ``guard(g, dx)``,
+``variable_gradient(value)``
 : what the backward pass itself computes, on Tensors.
 
 ``view_scatter``

@@ -4,14 +4,17 @@ If nothing is recorded, nothing exists that would not exist without autograd: no
 value, no aux result.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..kernels.cuda.array import DeviceArray
+from . import device as devices
 from . import mode
 from .above import above
-from .errors import DtypeError, GradError, ShapeError, expected
+from .errors import DeviceError, DtypeError, GradError, ShapeError, expected
 from .mode import RECORD, UNNEEDED, VOLATILE
 from .node import Edge, Node, Saved, user_line
 from .op import Op
@@ -23,6 +26,8 @@ from .storage import (
     WORKSPACE,
     Storage,
     allocate,
+    allocate_beside,
+    allocate_on,
     category,
     local,
 )
@@ -34,6 +39,8 @@ __all__ = [
     "apply",
     "apply_in_place",
     "beside",
+    "check_device",
+    "check_same_device",
     "check_writable",
     "keeps_flags",
     "make",
@@ -48,6 +55,11 @@ Kept = dict[int, tuple[np.ndarray, Storage]]
 
 def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run ``op``; one value, or a tuple if the op has several outs. Operands may be None."""
+    room, run = allocate, op.run
+    if devices.used:
+        where = check_device(op, inputs)
+        if where is not devices.CPU:
+            room, run = functools.partial(allocate_on, where), op.run_cuda
     how = mode.decide(inputs)
     specs = None if op.view else op.infer(inputs, attrs)
     variable = False
@@ -65,8 +77,8 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     results: Any
     if specs is not None and len(specs) == 1:  # written out: nearly every call comes through here
         shape, dtype = specs[0]
-        array, storage = allocate(shape, dtype, op.name)
-        aux = op.run((array,), arrays, attrs, how == RECORD)
+        array, storage = room(shape, dtype, op.name)
+        aux = run((array,), arrays, attrs, how == RECORD)
         result = make(array, storage, variable)
         if how != RECORD:
             if how == VOLATILE:
@@ -77,8 +89,8 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             return result
         results = (result,)
     elif specs is not None:
-        made = [allocate(shape, dtype, op.name) for shape, dtype in specs]
-        aux = op.run([array for array, _ in made], arrays, attrs, how == RECORD)
+        made = [room(shape, dtype, op.name) for shape, dtype in specs]
+        aux = run([array for array, _ in made], arrays, attrs, how == RECORD)
         results = [make(array, storage, variable) for array, storage in made]
     elif op.view:
         results = [_view(op, inputs[0], arrays[0], attrs, variable)]
@@ -98,6 +110,47 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         for result in results:
             result._volatile, result._origin = how == VOLATILE, origin
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def check_same_device(op: str, inputs: Sequence[Any], names: Sequence[str]) -> Any:
+    """The one device of the tensors among the operands; numbers have none.
+
+    Raises:
+        DeviceError: the operands are on several devices.
+    """
+    first: Value | None = None
+    for x, name in zip(inputs, names, strict=False):
+        if not isinstance(x, Value):
+            continue
+        if first is None:
+            first, first_name = x, name
+        elif x.device is not first.device:
+            raise DeviceError(
+                f"{op}: expected all operands on one device, got {first_name} on {first.device} "
+                f"and {name} on {x.device}; move one with .cuda() or .cpu()"
+            )
+    return devices.CPU if first is None else first.device
+
+
+def check_device(op: Op, inputs: Sequence[Any]) -> Any:
+    """The device that ``op`` is to run on.
+
+    Raises:
+        DeviceError: the operands are on several devices.
+        NotImplementedError: they are on a GPU and the op has no CUDA kernel.
+    """
+    names = [f"{op.operands[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.operands
+    # The first operand first: what goes with it (an index) an op without a kernel makes on the CPU.
+    where = inputs[0].device if isinstance(inputs[0], Value) else devices.CPU
+    without_kernel = op.run_cuda is None and not op.view
+    if where is devices.CPU or not without_kernel:
+        where = check_same_device(op.name, inputs, names)
+    if where is not devices.CPU and without_kernel:
+        raise NotImplementedError(
+            f"{op.name}: expected operands on the CPU, got {names[0]} on {where}; the op has no "
+            "CUDA kernel yet: use .cpu()"
+        )
+    return where
 
 
 def _differentiable(specs: Sequence[Any]) -> bool:
@@ -226,22 +279,35 @@ def check_writable(op: str, x: Value) -> None:
 
 def _copied(array: np.ndarray, which: int) -> tuple[np.ndarray, Storage]:
     with category(which):
-        out, storage = allocate(array.shape, array.dtype)
+        out, storage = allocate_beside(array, array.shape, array.dtype)
     out[...] = array
     return out, storage
 
 
+def _may_overlap(x: Any, target: Any) -> bool:
+    if type(target) is DeviceArray:
+        return type(x) is DeviceArray and x.overlaps(target)
+    return np.may_share_memory(x, target)
+
+
 def disjoint(x: np.ndarray, target: np.ndarray) -> np.ndarray:
     """``x``, copied if it overlaps ``target`` other than as the very same elements."""
-    if x is target or not np.may_share_memory(x, target):
+    if x is target or not _may_overlap(x, target):
         return x
+    on_device = type(x) is DeviceArray
     same = (
         x.shape == target.shape
         and x.strides == target.strides
-        and x.__array_interface__["data"] == target.__array_interface__["data"]
+        and (
+            x.place() == target.place()  # type: ignore[attr-defined]
+            if on_device
+            else x.__array_interface__["data"] == target.__array_interface__["data"]
+        )
     )
     if same:
         return x
+    if on_device:
+        return _copied(x, WORKSPACE)[0]
     work: Any = 10_000
     try:
         overlap = np.shares_memory(x, target, max_work=work)
@@ -279,6 +345,9 @@ def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run ``op`` with its first operand's memory as the result."""
     x = inputs[0]
     inputs = (x, *beside(x, inputs[1:]))
+    run = op.run
+    if devices.used and check_device(op, inputs) is not devices.CPU:
+        run = op.run_cuda
     how = mode.decide(inputs)
     specs = op.infer(inputs, attrs)
     assert specs is not None
@@ -303,7 +372,7 @@ def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         kept = _keep(op, inputs, edges, target)
     arrays = [target] + [None if y is None else disjoint(y.array, target) for y in inputs[1:]]
     local.account.op = op.name
-    aux = op.run([target], arrays, attrs, how == RECORD)
+    aux = run([target], arrays, attrs, how == RECORD)
     wrote(x, op.name + "_")
     if how == RECORD:
         if edges:
@@ -323,7 +392,7 @@ def _keep(op: Op, inputs: Sequence[Any], edges: Sequence[Edge | None], target: n
         # Arrays without elements share no memory, but the version counter is x's all the same.
         if y is not None
         and op.operands[i] in names
-        and (y is inputs[0] or np.may_share_memory(y.array, target))
+        and (y is inputs[0] or _may_overlap(y.array, target))
     }
 
 

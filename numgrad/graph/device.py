@@ -37,3 +37,21 @@ class device:
 
 
 CPU = device("cpu")
+
+used = False
+"""Whether a tensor on another device than the CPU was ever made. Until then nothing looks for one:
+what the CPU costs is not changed by there being GPUs."""
+
+_cuda: dict[int, device] = {}
+
+
+def canonical(spec: "str | device | int | None") -> device:
+    """The one object that stands for a device: ``cuda`` is ``cuda:0``, ``cpu:0`` is ``cpu``, a
+    number is that of a GPU."""
+    if spec is None:
+        return CPU
+    found = device(f"cuda:{spec}" if isinstance(spec, int) else spec)
+    if found.type == "cpu":
+        return CPU
+    index = found.index or 0
+    return _cuda.setdefault(index, device(f"cuda:{index}"))

@@ -20,8 +20,17 @@ class ShapeError(ValueError, RuntimeError):
     """Shapes that do not fit. Also a RuntimeError, which PyTorch's users catch."""
 
 
+class RangeError(ValueError, RuntimeError):
+    """A value that an operation is not defined for. Also a RuntimeError, which PyTorch's users
+    catch."""
+
+
 class DtypeError(TypeError, RuntimeError):
     """A dtype that an operation cannot take. Also a RuntimeError, which PyTorch's users catch."""
+
+
+class DeviceError(RuntimeError):
+    """Operands on different devices, or on another one than the operation can work on."""
 
 
 def expected(op: str, what: str, operand: str, value: object, way_out: str) -> str:

@@ -6,6 +6,11 @@ what it needs. Those names are the save-set: nothing else is kept.
 
 A rule may ask for ``g`` (with several outs: ``g_<out>``), operands, outs (``out`` if there is one),
 aux, attributes, and ``<operand>_shape``, which keeps no value.
+
+Rules run on Tensors. Where kernels of their own are quicker, an entry names a ``fused`` function,
+which a plain backward pass calls instead of the rules; the rules then say what is kept, and run
+under ``create_graph``. There an aux value that is a function of the operands must not be a
+constant: ``derived`` says, in entries, which function it is.
 """
 
 import inspect
@@ -15,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from . import device as devices
 from .above import above
 from .node import Node, Saved
 from .saved import unpack
@@ -64,10 +70,18 @@ class Op:
         constant: operands without a derivative (conditions, indices).
         deferrable: while nothing is recorded, the op may wait for what uses its result.
         variadic: the op takes one list of operands; its only rule returns a gradient for each.
+        fused: gradients of all operands at once, for a backward pass that is not recorded. Its
+            parameters are names as a rule asks for, None where the rules that are needed do not ask
+            for them, and ``needs``, a bool an operand; it returns a gradient (or None) an operand.
+        derived: ``{aux: f}``, what a rule gets for an aux value under ``create_graph``. ``f`` may
+            ask for the operands that every rule that asks for the aux value asks for, for
+            attributes, and for other aux values.
     """
 
     view = False
     """Whether the result shares the operand's memory."""
+    run_cuda: Any = None
+    """As ``run``, on arrays of a GPU; None if the op has no CUDA kernel."""
     owns_results = True
     """Whether nobody keeps the gradients that ``vjp`` returns, save where they share memory with
     what it was given."""
@@ -84,6 +98,8 @@ class Op:
         constant: Sequence[str] = (),
         variadic: bool = False,
         deferrable: bool = False,
+        fused: Callable[..., Sequence[Any]] | None = None,
+        derived: dict[str, Callable[..., Any]] | None = None,
         doc: str | None = None,
         register: bool = True,
     ) -> None:
@@ -94,6 +110,9 @@ class Op:
         self.__doc__ = doc
         self.__name__ = name
         self.rules = self._check_rules(rules)
+        self.fused = None if fused is None else Rule(fused)
+        self.derived = {name: Rule(function) for name, function in (derived or {}).items()}
+        self._check_fused()
         self._save_sets: dict[tuple[bool, ...], tuple[str, ...]] = {}
         if register:
             if name in OPS:
@@ -138,6 +157,32 @@ class Op:
                 )
             checked.append(rule)
         return tuple(checked)
+
+    def _check_fused(self) -> None:
+        """Raise unless ``fused`` and ``derived`` ask for what they can get."""
+        gradients = ["g"] if len(self.outs) == 1 else [f"g_{out}" for out in self.outs]
+        shapes = [f"{operand}_shape" for operand in self.operands]
+        known = {*self.operands, *self.aux, *self.attrs, *shapes}
+        checked = [(f"derived[{name!r}]", rule, known) for name, rule in self.derived.items()]
+        if self.fused is not None:
+            checked.append(("fused", self.fused, known | {"needs", *gradients, *self.outs}))
+        for what, rule, allowed in checked:
+            bad = [name for name in rule.asks if name not in allowed]
+            if bad:
+                raise TypeError(
+                    f"{self.name}: {what} asks for {bad}; it may ask for "
+                    f"{', '.join(sorted(allowed))}"
+                )
+        for operand, given in zip(self.operands, self.rules, strict=True):
+            asks = () if given is None else given.asks
+            for name in asks:
+                if name in self.derived:
+                    lacking = set(self.derived[name].asks) & set(self.operands) - set(asks)
+                    if lacking:
+                        raise TypeError(
+                            f"{self.name}: d{operand} asks for {name} and not for "
+                            f"{sorted(lacking)}, which {name} is derived from; ask for both"
+                        )
 
     # ------------------------------------------------------------------- what subclasses implement
 
@@ -189,7 +234,10 @@ class Op:
         self, node: Node, grads: Sequence[Any], needs: Sequence[bool], create_graph: bool
     ) -> Sequence[Any]:
         """Gradients of the operands marked in ``needs``, from those of the results (on Tensors)."""
-        env = Environment(self, node, grads)
+        env = Environment(self, node, grads, self.derived if create_graph else {})
+        if self.fused is not None and not create_graph:
+            env.known["needs"] = needs
+            return list(self.fused(env))
         if self.variadic:
             rule = self.rules[0]
             results = rule(env) if rule is not None else [None] * len(needs)
@@ -213,24 +261,37 @@ class Op:
 class Environment:
     """What a rule may ask for, by name, for one node."""
 
-    def __init__(self, op: Op, node: Node, grads: Sequence[Any]) -> None:
-        self.op, self.node = op, node
+    def __init__(self, op: Op, node: Node, grads: Sequence[Any], derived: dict[str, Rule]) -> None:
+        self.op, self.node, self.derived = op, node, derived
         self.saved = node.live_saved()
         names = ["g"] if len(op.outs) == 1 else [f"g_{out}" for out in op.outs]
         self.known: dict[str, Any] = dict(zip(names, grads, strict=True))
+
+    def _beside_gradient(self, value: Any) -> Any:
+        """A saved number on the device of the gradients: saved as a number it was on none."""
+        for g in self.known.values():
+            if isinstance(g, above.Tensor) and g.device is not value.device and not value.shape:
+                return above.to_device(value, g.device)
+        return value
 
     def __call__(self, name: str) -> Any:
         if name in self.known:
             value = self.known[name]
             if value is None:
                 index = [f"g_{out}" for out in self.op.outs].index(name)
-                value = self.known[name] = above.zeros(self.node.out_specs[index])
+                where = next(g.device for g in self.known.values() if isinstance(g, above.Tensor))
+                value = above.zeros(self.node.out_specs[index], where)
+                self.known[name] = value
             return value
         node = self.node
-        if name in self.saved:
+        if name in self.derived:
+            value = self.derived[name](self)
+        elif name in self.saved:
             value = self.saved[name]
             if isinstance(value, Saved):
                 value = unpack(value, node)
+                if devices.used:
+                    value = self._beside_gradient(value)
         elif name in node.attrs:
             value = node.attrs[name]
         elif name.endswith("_shape") and self.op.variadic:

@@ -9,10 +9,14 @@ import functools
 import os
 import threading
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
 
+from ..kernels.cuda import array as device_arrays
+from . import device as devices
+from .device import CPU, canonical, device
 from .pool import POOL_MIN_BYTES, Block, Pool
 
 CATEGORIES = (
@@ -185,8 +189,11 @@ class Storage:
 
     ``nbytes``; ``category`` (an index into ``CATEGORIES``); ``counted``, the category whose sum
     holds the bytes now; ``writes``, bumped by every write through any handle; ``saved``, the number
-    of saved values that hold it; ``owned``, False for memory from outside, which is not counted.
+    of saved values that hold it; ``owned``, False for memory from outside, which is not counted;
+    ``device``, where the memory is.
     """
+
+    device = CPU
 
     __slots__ = (
         "__weakref__",
@@ -282,6 +289,90 @@ def _end_export(
     storage.aliases -= 1
 
 
+class DeviceLedger:
+    """Bytes and storages of one device that is not the CPU, a category, of all threads.
+
+    What storages note is kept in a queue, without a lock, since a finaliser may note something
+    anywhere; whoever wants to know works it off. The order is kept, so the peak is exact.
+    """
+
+    def __init__(self) -> None:
+        self._noted: deque[tuple[int, int, int, str | None]] = deque()
+        self._lock = threading.RLock()
+        self._busy = False
+        self.bytes = [0] * len(CATEGORIES)
+        self.counts = [0] * len(CATEGORIES)
+        self.total = self.peak = 0
+        self.peak_by_category = list(self.bytes)
+        self.peak_op: str | None = None
+
+    def note(self, category: int, nbytes: int, count: int, op: str | None = None) -> None:
+        """Add bytes and storages to a category; ``op`` is what allocates them."""
+        self._noted.append((category, nbytes, count, op))
+        if count > 0:
+            self.settle()
+
+    def settle(self) -> "DeviceLedger":
+        """Work off what was noted."""
+        with self._lock:
+            if not self._busy:
+                self._busy = True
+                try:
+                    while self._noted:
+                        self._add(*self._noted.popleft())
+                finally:
+                    self._busy = False
+        return self
+
+    def _add(self, category: int, nbytes: int, count: int, op: str | None) -> None:
+        self.bytes[category] += nbytes
+        self.counts[category] += count
+        self.total += nbytes
+        if self.total > self.peak:
+            self.peak, self.peak_by_category = self.total, list(self.bytes)
+            self.peak_op = op
+
+    def reset_peak(self) -> None:
+        """Let the peak begin again at what is live now."""
+        self.settle()
+        self.peak, self.peak_by_category, self.peak_op = self.total, list(self.bytes), None
+
+
+_ledgers: dict[device, DeviceLedger] = {}
+
+
+def ledger(where: device) -> DeviceLedger:
+    """The ledger of a device that is not the CPU, up to date."""
+    return _ledgers.setdefault(where, DeviceLedger()).settle()
+
+
+class DeviceStorage(Storage):
+    """A block of memory of another device than the CPU."""
+
+    __slots__ = ("_ledger", "device")
+
+    def __init__(self, nbytes: int, category: int, where: device) -> None:
+        super().__init__(nbytes, category, owned=False)
+        self.owned, self.device = True, where
+        self._ledger = ledger(where)
+        devices.used = True
+        self._ledger.note(category, nbytes, 1, local.account.op)
+
+    def _recount(self) -> None:
+        before = self.counted
+        self.counted = after = (
+            SAVED if self.saved and self.category == ACTIVATION else self.category
+        )
+        if after != before:
+            self._ledger.note(before, -self.nbytes, -1)
+            self._ledger.note(after, self.nbytes, 1)
+
+    def __del__(self) -> None:  # type: ignore[override]
+        found = getattr(self, "_ledger", None)
+        if found is not None:
+            found.note(self.counted, -self.nbytes, -1)
+
+
 _new_array = np.empty
 _ndarray = np.ndarray
 
@@ -307,6 +398,34 @@ def allocate(
     storage = Storage(nbytes, account.category, True, account)
     block.storage = storage
     return _ndarray(shape, dtype, block), storage
+
+
+def allocate_on(
+    where: device, shape: tuple[int, ...], dtype: np.dtype[Any], op: str | None = None
+) -> tuple[Any, Storage]:
+    """As :func:`allocate`, in the memory of a device; the array is a ``DeviceArray`` on a GPU.
+
+    Raises:
+        NoDeviceError: a GPU where there is none.
+    """
+    if where is CPU:
+        return allocate(shape, dtype, op)
+    account = local.account
+    if op is not None:
+        account.op = op
+    array = device_arrays.empty(shape, dtype, where.index or 0)
+    storage = DeviceStorage(array.nbytes, account.category, where)
+    array.block.storage = storage
+    return array, storage
+
+
+def allocate_beside(
+    array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], op: str | None = None
+) -> tuple[Any, Storage]:
+    """As :func:`allocate`, where ``array`` has its memory."""
+    if type(array) is device_arrays.DeviceArray:
+        return allocate_on(canonical(array.index), shape, dtype, op)
+    return allocate(shape, dtype, op)
 
 
 def adopt(array: np.ndarray) -> Storage:

@@ -13,7 +13,6 @@ import numpy as np
 
 from . import mode
 from .above import above
-from .device import CPU, device
 from .errors import GradError, shown
 from .node import Edge, LeafSlot, Node
 from .storage import GRADIENT, Group, Storage
@@ -43,7 +42,6 @@ class Value:
         "_slot",
         "_stamp",
         "_volatile",
-        "device",
         "grad_value",
         "group",
         "storage",
@@ -56,7 +54,6 @@ class Value:
     _inference: bool
     _shape: tuple[int, ...]
     _dtype: "np.dtype[Any]"
-    device: device
     storage: Storage
     group: Group
     grad_value: Any
@@ -64,7 +61,7 @@ class Value:
     def _init(self, array: np.ndarray, storage: Storage, group: Group | None = None) -> None:
         self._array, self.storage = array, storage
         self.group = Group() if group is None else group
-        self._shape, self._dtype, self.device = array.shape, array.dtype, CPU
+        self._shape, self._dtype = array.shape, array.dtype
         self._requires_grad = self._volatile = self._inference = False
         self._edge: Edge | None = None
         self._base: Value | None = None
@@ -80,6 +77,7 @@ class Value:
     # Read-only: kernels trust them, so nobody may write to them as one may with an ndarray's.
     shape: Any = property(attrgetter("_shape"), doc="The length of each axis.")
     dtype: Any = property(attrgetter("_dtype"), doc="The dtype of the elements.")
+    device: Any = property(attrgetter("storage.device"), doc="Where the buffer lies.")
 
     # ------------------------------------------------------------------------------------- history
 
@@ -196,7 +194,7 @@ class Value:
         What were views of this value are views of nothing from now on.
         """
         self._array, self.storage, self.group = other._array, other.storage, Group()
-        self._shape, self._dtype, self.device = other.shape, other.dtype, other.device
+        self._shape, self._dtype = other.shape, other.dtype
         self._base, self._chain = None, ()
         self._stamp += 1
 

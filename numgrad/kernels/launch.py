@@ -15,6 +15,7 @@ import numpy as np
 from . import store
 from .counters import Tally
 from .cpu import elementwise as driver
+from .cuda.array import DeviceArray
 from .native import DATA, DIMS, FLAGS, ND, STRIDES, array_object
 
 PARALLEL_MIN = 1 << 16
@@ -256,14 +257,21 @@ def _contiguous(count: int) -> Any:
     return _entry(count, lambda: _contiguous_source(count), signature)
 
 
-def address(array: np.ndarray) -> int:
-    """The address of the first element of ``array`` (``array.ctypes.data``, ten times quicker)."""
+def _address() -> Any:
     from numba import types
 
-    entry = _entries.get("address") or _entry(
-        "address", lambda: _ADDRESS, lambda: types.int64(array_object)
-    )
-    result: int = entry(array)
+    return _entry("address", lambda: _ADDRESS, lambda: types.int64(array_object))
+
+
+def address(array: np.ndarray) -> int:
+    """The address of the first element of ``array`` (``array.ctypes.data``, ten times quicker).
+
+    Raises:
+        NotImplementedError: memory of a GPU, which no kernel of the CPU may be given.
+    """
+    if type(array) is DeviceArray:
+        raise array.refused("a kernel of the CPU")
+    result: int = (_entries.get("address") or _address())(array)
     return result
 
 

@@ -19,6 +19,9 @@ from .scalar import Sym
 LANES = 128
 CHUNK = 1 << 15
 """Elements of a chunk when a whole axis is reduced: 128 KiB of float32."""
+SMALLER = 8
+"""How much smaller a first stage must make an array whose reduced axes lie apart. Below it, a copy
+of the array needs no more memory than its accumulators, which are twice as wide as float32."""
 FEW_ITEMS = 16
 """Below so many independent results a long axis is worth cutting, so that threads share it."""
 
@@ -177,6 +180,26 @@ def _kernel(
     return found
 
 
+def _groups(x: np.ndarray, axes: Sequence[int]) -> list[tuple[bool, int, int]]:
+    """``(reduced, length, stride)`` of x's axes, neighbours that are one axis in memory merged."""
+    groups: list[tuple[bool, int, int]] = []
+    for axis, (n, stride) in enumerate(zip(x.shape, x.strides, strict=True)):
+        if n == 1:
+            continue
+        reduced = axis in axes
+        if groups and groups[-1][0] == reduced and groups[-1][2] == n * stride:
+            groups[-1] = reduced, groups[-1][1] * n, stride
+        else:
+            groups.append((reduced, n, stride))
+    return groups
+
+
+def _is_plain(groups: Sequence[tuple[bool, int, int]]) -> bool:
+    """Whether the groups are (outer, length, inner), some of them missing."""
+    pattern = [reduced for reduced, _, _ in groups]
+    return pattern in ([], [True], [False], [False, True], [True, False], [False, True, False])
+
+
 def as_outer_length_inner(
     x: np.ndarray, axes: Sequence[int], copy: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, tuple[int, int, int], tuple[int, int, int]]:
@@ -187,31 +210,46 @@ def as_outer_length_inner(
     if x.size == 0:  # its strides mean nothing: axes need not merge
         kept = math.prod(n for axis, n in enumerate(x.shape) if axis not in axes)
         return x, (kept, math.prod(x.shape[axis] for axis in axes), 1), (0, 0, 0)
-    groups: list[list[Any]] = []
-    for axis, (n, stride) in enumerate(zip(x.shape, x.strides, strict=True)):
-        if n == 1:
-            continue
-        reduced = axis in axes
-        if groups and groups[-1][0] == reduced and groups[-1][2] == n * stride:
-            groups[-1][1:] = [groups[-1][1] * n, stride]
-        else:
-            groups.append([reduced, n, stride])
-    pattern = [group[0] for group in groups]
-    if pattern not in ([], [True], [False], [False, True], [True, False], [False, True, False]):
-        kept = [axis for axis in range(x.ndim) if axis not in axes]
-        moved = copy(x.transpose([*kept, *axes]))
-        return as_outer_length_inner(moved, range(len(kept), x.ndim), copy)
+    groups = _groups(x, axes)
+    if not _is_plain(groups):
+        others = [axis for axis in range(x.ndim) if axis not in axes]
+        moved = copy(x.transpose([*others, *axes]))
+        return as_outer_length_inner(moved, range(len(others), x.ndim), copy)
     size = x.itemsize
     parts = {"outer": (1, 0), "length": (1, size), "inner": (1, size)}
     for i, (reduced, n, stride) in enumerate(groups):
         name = "length" if reduced else "outer" if i == 0 else "inner"
         parts[name] = (n, stride)
-    if not any(pattern) and groups:
+    if groups and not any(reduced for reduced, _, _ in groups):
         parts["length"] = (1, size)
     outer, length, inner = parts["outer"], parts["length"], parts["inner"]
     if length[1] == size and inner[0] > 1 and outer[0] == 1 and inner[1] != size:
         outer, inner = inner, (1, size)
     return x, (outer[0], length[0], inner[0]), (outer[1], length[1], inner[1])
+
+
+def _stage(x: np.ndarray, axes: Sequence[int]) -> tuple[int, ...]:
+    """Those of ``axes`` to reduce first where all of them together would need a copy of x; none if
+    there is no such choice that makes x much smaller.
+
+    The sum over n, h and w of (n, c, h, w) takes h and w first, then n of (n, c).
+    """
+    if x.size == 0 or _is_plain(_groups(x, axes)):
+        return ()
+    runs: list[tuple[int, ...]] = []  # axes that are next to each other
+    for axis in sorted(axes):
+        if runs and runs[-1][-1] == axis - 1:
+            runs[-1] = (*runs[-1], axis)
+        else:
+            runs.append((axis,))
+    runs += [(axis,) for axis in axes]  # and each alone, where they do not merge
+    best: tuple[int, ...] = ()
+    least = SMALLER
+    for run in runs:
+        length = math.prod(x.shape[axis] for axis in run)
+        if length >= least and len(run) < len(axes) and _is_plain(_groups(x, run)):
+            best, least = run, length + 1
+    return best
 
 
 def _chunks(outer: int, length: int, inner: int) -> tuple[int, int]:
@@ -235,19 +273,50 @@ def reduce(
     divisor: float = 1.0,
 ) -> None:
     """Reduce ``axes`` of ``x`` into ``out`` (C-contiguous, its elements in the order of the kept
-    axes). ``centre`` (C-contiguous, an element for each of out) goes to the map."""
+    axes). ``centre`` (C-contiguous, an element for each of out) goes to the map.
+
+    Axes that lie apart are reduced one group after the other, in accumulators throughout; only
+    where that would save nothing is x copied.
+    """
     if out.size == 0:
         return
+    mapped = True
+    while first := _stage(x, axes):
+        shape = tuple(1 if axis in first else n for axis, n in enumerate(x.shape))
+        wide = reduction.accumulate(x.dtype) if mapped else x.dtype
+        part = workspace(shape, wide)
+        about = centre
+        if centre is not None and mapped:
+            kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+            about = copy(np.broadcast_to(centre.reshape(kept), shape))
+        _one_stage(reduction, x, first, part, copy, workspace, about, 1.0, mapped, False)
+        x, mapped = part, False
+        axes = [axis for axis in axes if axis not in first]
+    _one_stage(reduction, x, axes, out, copy, workspace, centre, divisor, mapped, True)
+
+
+def _one_stage(
+    reduction: Reduction,
+    x: np.ndarray,
+    axes: Sequence[int],
+    out: np.ndarray,
+    copy: Callable[[np.ndarray], np.ndarray],
+    workspace: Callable[[tuple[int, ...], np.dtype], np.ndarray],
+    centre: np.ndarray | None,
+    divisor: float,
+    mapped: bool,
+    final: bool,
+) -> None:
+    """``reduce`` of axes that merge: with the map if ``mapped``, with the finish if ``final``."""
     x, lengths, strides = as_outer_length_inner(x, axes, copy)
     outer, length, inner = lengths
     if math.prod(x.shape) == 0:
         outer, length, inner = out.size, 0, 1
     chunk, chunks = _chunks(outer, length, inner)
     single = chunks == 1
-    kernel = _kernel(
-        reduction, x.dtype, out.dtype if single else reduction.accumulate(x.dtype), True, single
-    )
-    target = out if single else workspace((outer, chunks, inner), reduction.accumulate(x.dtype))
+    wide = reduction.accumulate(x.dtype) if mapped else x.dtype
+    kernel = _kernel(reduction, x.dtype, out.dtype if single else wide, mapped, final and single)
+    target = out if single else workspace((outer, chunks, inner), wide)
     bits = int(np.float64(divisor).view(np.int64))
     tiles = -(-inner // LANES)
     args = [
@@ -260,7 +329,7 @@ def reduce(
     launch.ranged(kernel, args, outer * chunks * tiles, parallel=work >= launch.PARALLEL_MIN)
     if single:
         return
-    kernel = _kernel(reduction, target.dtype, out.dtype, False, True)
+    kernel = _kernel(reduction, wide, out.dtype, False, final)
     size = target.itemsize
     args = [launch.address(out), launch.address(target), 0, chunks, inner]
     args += [chunks * inner * size, inner * size, size, chunks, 1, bits]

@@ -1,5 +1,35 @@
-"""Networks that come with the package."""
+"""Networks that come with the package, without weights.
 
-from .digits import DigitsMLP
+Those with torchvision's names have its state dicts, too: ``model.load_state_dict(numgrad.load(path))``.
+Nothing here is loaded by ``import numgrad``: write ``from numgrad import models``.
+"""
 
-__all__ = ["DigitsMLP"]
+from .cifar import (
+    CifarResNet,
+    cifar_resnet20,
+    cifar_resnet32,
+    cifar_resnet44,
+    cifar_resnet56,
+)
+from .digits import DigitsConvNet, DigitsMLP
+from .lenet import LeNet, lenet
+from .mobilenet import MobileNetV2, mobilenet_v2
+from .resnet import ResNet, resnet18, resnet34, resnet50
+
+__all__ = [
+    "CifarResNet",
+    "DigitsConvNet",
+    "DigitsMLP",
+    "LeNet",
+    "MobileNetV2",
+    "ResNet",
+    "cifar_resnet20",
+    "cifar_resnet32",
+    "cifar_resnet44",
+    "cifar_resnet56",
+    "lenet",
+    "mobilenet_v2",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+]

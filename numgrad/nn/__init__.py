@@ -1,6 +1,6 @@
 """Networks: modules, layers, losses and their first values."""
 
-from . import functional, init
+from . import functional, init, utils
 from .activation import (
     ELU,
     GELU,
@@ -8,6 +8,7 @@ from .activation import (
     LeakyReLU,
     LogSigmoid,
     LogSoftmax,
+    PReLU,
     ReLU,
     ReLU6,
     Sigmoid,
@@ -17,44 +18,134 @@ from .activation import (
     Tanh,
 )
 from .container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from .dropout import Dropout
-from .flatten import Flatten
+from .convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
+from .dropout import (
+    Dropout,
+    Dropout2d,
+)
+from .flatten import (
+    Flatten,
+    Unflatten,
+)
 from .linear import Identity, Linear
-from .loss import CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
+from .loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
 from .module import Module
+from .normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    LayerNorm,
+)
+from .padding import (
+    CircularPad1d,
+    CircularPad2d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ZeroPad1d,
+    ZeroPad2d,
+)
 from .parameter import Parameter
+from .pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+)
 from .state import StateDictError
+from .upsampling import (
+    Upsample,
+    UpsamplingNearest2d,
+)
 
 __all__ = [
     "ELU",
     "GELU",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "CircularPad1d",
+    "CircularPad2d",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "Conv1d",
+    "Conv2d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
     "CrossEntropyLoss",
     "Dropout",
+    "Dropout2d",
     "Flatten",
+    "GroupNorm",
     "Hardtanh",
+    "HuberLoss",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "KLDivLoss",
     "L1Loss",
+    "LayerNorm",
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MaxPool1d",
+    "MaxPool2d",
     "Module",
     "ModuleDict",
     "ModuleList",
     "NLLLoss",
+    "PReLU",
     "Parameter",
     "ParameterDict",
     "ParameterList",
     "ReLU",
     "ReLU6",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
     "Sequential",
     "SiLU",
     "Sigmoid",
+    "SmoothL1Loss",
     "Softmax",
     "Softplus",
     "StateDictError",
     "Tanh",
+    "Unflatten",
+    "Upsample",
+    "UpsamplingNearest2d",
+    "ZeroPad1d",
+    "ZeroPad2d",
     "functional",
     "init",
+    "utils",
 ]

@@ -1,7 +1,12 @@
 """Activations as layers."""
 
+from typing import Any
+
+from ..ops.creation import empty
 from ..tensor import Tensor
+from ..variable import Parameter
 from . import functional as F
+from .init import constant_
 from .module import Module
 
 
@@ -53,6 +58,42 @@ class LeakyReLU(Module):
 
     def extra_repr(self) -> str:
         return f"negative_slope={self.negative_slope}" + ", inplace=True" * self.inplace
+
+
+class PReLU(Module):
+    """``x`` where positive, else ``weight · x``, with one weight or one a channel (axis 1).
+
+    Args:
+        num_parameters: 1, or the number of channels.
+        init: the first value of the weights.
+
+    Notes: K. He, X. Zhang, S. Ren, J. Sun, "Delving deep into rectifiers" (ICCV 2015), eq. 1.
+    """
+
+    weight: Parameter
+
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(empty((num_parameters,), dtype=dtype, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Give the weights their first value."""
+        constant_(self.weight, self.init)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape and dtype."""
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
 
 
 class ELU(Module):

@@ -95,9 +95,11 @@ class Casting:
         return self._apply(convert)
 
     def type(self: C, dst_type: Any) -> C:
-        """Change the dtype of all parameters and buffers; also by legacy names of tensor types.
+        """Change the dtype of all parameters and buffers; also by the tensor types of old, which
+        say the device, too: ``type(numgrad.cuda.FloatTensor)``.
 
         Raises:
+            RuntimeError: a type of a GPU that is not there.
             TypeError: the dtype is not a floating-point one and a parameter requires grad.
         """
         dtype = empty(0).type(dst_type).dtype
@@ -122,5 +124,9 @@ class Casting:
         return self._apply(lambda value: value.cpu())
 
     def cuda(self: C, device: Any = None) -> C:
-        """Move all parameters and buffers to a GPU. Raises the device's error if there is none."""
+        """Move all parameters and buffers to a GPU.
+
+        Raises:
+            RuntimeError: there is no such GPU; says what is missing.
+        """
         return self._apply(lambda value: value.cuda(device))

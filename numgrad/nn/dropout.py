@@ -5,7 +5,18 @@ from . import functional as F
 from .module import Module
 
 
-class Dropout(Module):
+class _Dropout(Module):
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        self.p, self.inplace = p, inplace
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
     """In training mode, zero each element with probability p and divide the others by 1 - p.
 
     Raises:
@@ -15,15 +26,21 @@ class Dropout(Module):
         overfitting" (JMLR 2014).
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:
         """Same shape and dtype."""
         return F.dropout(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
+
+class Dropout2d(_Dropout):
+    """In training mode, zero each channel with probability p and divide the others by 1 - p.
+
+    Raises:
+        ValueError: p is not in [0, 1].
+
+    Notes: J. Tompson et al., "Efficient object localization using convolutional networks"
+        (CVPR 2015).
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(n, c, h, w) or (n, c, l) to the same shape and dtype."""
+        return F.dropout2d(input, self.p, self.training, self.inplace)

@@ -4,13 +4,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from ..graph.errors import DeviceError
 from ..graph.value import HookHandle
 from ..tensor import Tensor
 from ..variable import Parameter
 from . import hooks as _hooks
 from . import state as _state
 from .casting import Casting
-from .registry import as_buffer, typename, warn_unregistered
+from .registry import as_buffer, name_strays, typename, warn_unregistered
 from .state import IncompatibleKeys
 
 M = TypeVar("M", bound="Module")
@@ -72,7 +73,11 @@ class Module(Casting):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._pre_hooks:
             args, kwargs = _hooks.run_pre(self._pre_hooks, self, args, kwargs)
-        out = self.forward(*args, **kwargs)
+        try:
+            out = self.forward(*args, **kwargs)
+        except DeviceError as error:
+            name_strays(self, error, Module)
+            raise
         if self._post_hooks:
             out = _hooks.run_post(self._post_hooks, self, args, kwargs, out)
         return out

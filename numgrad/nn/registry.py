@@ -40,6 +40,30 @@ def _found(value: Any, wanted: tuple[type, ...], depth: int = 3) -> Iterator[Any
             yield from _found(item, wanted, depth - 1)
 
 
+def _devices(item: Any) -> set[str]:
+    """Where the parameters of a module, or one parameter, lie."""
+    return {str(p.device) for p in ([item] if isinstance(item, Parameter) else item.parameters())}
+
+
+def name_strays(owner: Any, error: Exception, module_type: type) -> None:
+    """Add to a device error which plain lists, tuples and dicts of ``owner`` hold what did not move
+    with it, because it is not registered."""
+    own = {str(p.device) for p in owner.parameters()}
+    for name, value in vars(owner).items():
+        if type(value) not in (list, tuple, dict) or name.startswith("_"):
+            continue
+        known = {id(m) for m in owner.modules()} | {id(p) for p in owner.parameters()}
+        strays = [x for x in _found(value, (Parameter, module_type)) if id(x) not in known]
+        places = set().union(*map(_devices, strays)) - own if strays else set()
+        if places and own:
+            kind = "ParameterList" if isinstance(strays[0], Parameter) else "ModuleList"
+            error.args = (
+                f"{error}; {type(owner).__name__}.{name} is a {type(value).__name__} that is not "
+                f"registered and stayed on {', '.join(sorted(places))} while the module is on "
+                f"{', '.join(sorted(own))}: make it a numgrad.nn.{kind}",
+            )
+
+
 def warn_unregistered(owner: Any, name: str, value: Any, module_type: type) -> None:
     """Warn if a plain list, tuple or dict holds Modules or Parameters the module does not have."""
     found = list(_found(value, (Parameter, module_type)))

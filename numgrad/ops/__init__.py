@@ -1,5 +1,6 @@
 """What operations are: one entry an op, its derivative beside it."""
 
+from .activation import prelu
 from .arithmetic import (
     add,
     addcdiv,
@@ -11,6 +12,7 @@ from .arithmetic import (
     pow,
     sub,
 )
+from .convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from .creation import (
     arange,
     as_tensor,
@@ -75,6 +77,17 @@ from .elementwise import (
     where,
 )
 from .indexing import gather, index_select, masked_select, nonzero
+from .losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
 from .matmul import addmm, bmm, dot, linear, matmul, mm, mv
 from .movement import (
     broadcast_to,
@@ -128,7 +141,7 @@ from .reduction import (
     sum,
     var,
 )
-from .softmax import cross_entropy, l1_loss, log_softmax, mse_loss, nll_loss, softmax
+from .softmax import log_softmax, softmax
 
 __all__ = [
     "Generator",
@@ -146,6 +159,8 @@ __all__ = [
     "argmin",
     "as_tensor",
     "bernoulli",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
     "bmm",
     "broadcast_to",
     "cat",
@@ -153,6 +168,10 @@ __all__ = [
     "chunk",
     "clamp",
     "clone",
+    "conv1d",
+    "conv2d",
+    "conv_transpose1d",
+    "conv_transpose2d",
     "cross_entropy",
     "div",
     "dot",
@@ -179,11 +198,13 @@ __all__ = [
     "get_rng_state",
     "gt",
     "hardtanh",
+    "huber_loss",
     "index_select",
     "initial_seed",
     "isfinite",
     "isinf",
     "isnan",
+    "kl_div",
     "l1_loss",
     "le",
     "leaky_relu",
@@ -223,6 +244,7 @@ __all__ = [
     "ones_like",
     "permute",
     "pow",
+    "prelu",
     "prod",
     "rand",
     "rand_like",
@@ -242,6 +264,7 @@ __all__ = [
     "sigmoid",
     "sign",
     "silu",
+    "smooth_l1_loss",
     "softmax",
     "softplus",
     "split",

@@ -8,13 +8,14 @@ import numpy as np
 
 from ..graph import dtypes
 from ..graph.above import above
-from ..graph.device import CPU, device
+from ..graph.device import CPU, canonical, device
 from ..graph.errors import expected, shown
-from ..graph.storage import DATA, adopt, allocate, category, local
+from ..graph.storage import DATA, adopt, allocate_on, category, local
 from ..graph.value import Value, make
+from ..kernels.cuda import runtime
 from .declare import NUMBERS
-from .kernel_calls import copy_into, fill
-from .movement import sizes_of
+from .kernel_calls import copy_into, fill, to_host, upload
+from .movement import sizes_of, to_device
 
 
 class Size(tuple[int, ...]):
@@ -28,22 +29,26 @@ class Size(tuple[int, ...]):
         return f"numgrad.Size({list(self)})"
 
 
-def check_device(op: str, where: Any) -> None:
-    """Raise unless ``where`` is the CPU.
+def check_device(op: str, where: Any) -> device:
+    """The device that ``where`` (a device, a text, the number of a GPU, None) means.
 
     Raises:
-        RuntimeError: a CUDA device: there are no kernels for it yet.
+        RuntimeError: a CUDA device that is not there; says what is missing.
     """
-    if where is not None and device(where).type != CPU.type:
-        raise RuntimeError(
-            expected(
-                op, "'cpu'", "device", str(where), "numgrad has no CUDA kernels yet: stay on cpu"
+    found = canonical(where)
+    if found is not CPU:
+        runtime.module(op)
+        count = runtime.device_count()
+        if (found.index or 0) >= count:
+            raise RuntimeError(
+                expected(op, f"one of {count} CUDA devices", "device", found, "use cuda:0")
             )
-        )
+    return found
 
 
-def uninitialised(op: str, size: Sequence[Any], dtype: np.dtype[Any]) -> Any:
-    """A tensor whose elements are whatever was in memory; ``size`` is ``(2, 3)`` or ``((2, 3),)``.
+def uninitialised(op: str, size: Sequence[Any], dtype: np.dtype[Any], where: device = CPU) -> Any:
+    """A tensor whose elements are whatever was in memory; ``size`` is ``(2, 3)`` or ``((2, 3),)``,
+    ``where`` a device that :func:`check_device` gave.
 
     Raises:
         ValueError: a negative length. TypeError: one that is no integer.
@@ -53,7 +58,7 @@ def uninitialised(op: str, size: Sequence[Any], dtype: np.dtype[Any]) -> Any:
         raise ValueError(expected(op, "non-negative lengths", "size", shape, "check the sizes"))
     local.account.op = op
     with category(DATA):
-        array, storage = allocate(shape, dtype)
+        array, storage = allocate_on(where, shape, dtype)
     return make(array, storage)
 
 
@@ -97,17 +102,22 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     Raises:
         ValueError: ragged lists. TypeError: elements that are no numbers, or a dtype numgrad lacks.
     """
-    check_device("tensor", device)
+    if device is None and isinstance(data, Value):
+        device = data.device
+    where = check_device("tensor", device)
     wanted = None if dtype is None else dtypes.as_dtype(dtype, "tensor")
     array = _as_array(data, wanted)
-    out = uninitialised("tensor", (array.shape,), wanted or array.dtype)
-    copy_into(out.array, array)
+    out = uninitialised("tensor", (array.shape,), wanted or array.dtype, where)
+    if where is CPU:
+        copy_into(out.array, array)
+    else:
+        upload(out.array, array.astype(out.dtype))
     return with_grad(out, requires_grad)
 
 
 def _as_array(data: Any, wanted: Any) -> np.ndarray:
     if isinstance(data, Value):
-        return data.array
+        return to_host(data.array)
     if isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
     else:
@@ -153,14 +163,15 @@ def _plain(data: Any) -> Any:
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     """``data`` as a tensor, without a copy where it is a Tensor or an array of the right dtype."""
-    check_device("as_tensor", device)
+    where = check_device("as_tensor", device)
     if isinstance(data, Value):
-        return data if dtype is None else above.cast(data, dtypes.as_dtype(dtype, "as_tensor"))
+        out = data if device is None else to_device(data, where)
+        return out if dtype is None else above.cast(out, dtypes.as_dtype(dtype, "as_tensor"))
     kind = None if dtype is None else dtypes.as_dtype(dtype, "as_tensor")
     shareable = isinstance(data, np.ndarray) and data.flags.writeable and data.dtype in dtypes.ALL
-    if shareable and (kind is None or kind == data.dtype):
+    if shareable and where is CPU and (kind is None or kind == data.dtype):
         return from_numpy(data)
-    return tensor(data, dtype=dtype)
+    return tensor(data, dtype=dtype, device=where)
 
 
 def from_numpy(array: np.ndarray) -> Any:
@@ -195,8 +206,8 @@ def from_numpy(array: np.ndarray) -> Any:
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
     """A tensor of the given shape with whatever was in memory."""
-    check_device("empty", device)
-    return with_grad(uninitialised("empty", size, _float_or(dtype, "empty")), requires_grad)
+    where = check_device("empty", device)
+    return with_grad(uninitialised("empty", size, _float_or(dtype, "empty"), where), requires_grad)
 
 
 def full(
@@ -208,7 +219,7 @@ def full(
     requires_grad: bool = False,
 ) -> Any:
     """A tensor filled with one value; its dtype is that of the value unless given."""
-    check_device("full", device)
+    where = check_device("full", device)
     if not isinstance(fill_value, NUMBERS):
         raise TypeError(
             expected("full", "a number", "fill_value", shown(fill_value), "use .item() of a tensor")
@@ -220,49 +231,67 @@ def full(
         fill_value,
         kind,
         requires_grad,
+        where,
     )
 
 
-def _filled(op: str, size: Sequence[Any], value: Any, dtype: Any, requires_grad: bool) -> Any:
-    out = uninitialised(op, size, dtype)
+def _filled(
+    op: str, size: Sequence[Any], value: Any, dtype: Any, requires_grad: bool, where: device
+) -> Any:
+    out = uninitialised(op, size, dtype, where)
     fill(out.array, value)
     return with_grad(out, requires_grad)
 
 
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
     """A tensor of zeros."""
-    check_device("zeros", device)
-    return _filled("zeros", size, 0, _float_or(dtype, "zeros"), requires_grad)
+    where = check_device("zeros", device)
+    return _filled("zeros", size, 0, _float_or(dtype, "zeros"), requires_grad, where)
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
     """A tensor of ones."""
-    check_device("ones", device)
-    return _filled("ones", size, 1, _float_or(dtype, "ones"), requires_grad)
+    where = check_device("ones", device)
+    return _filled("ones", size, 1, _float_or(dtype, "ones"), requires_grad, where)
 
 
-def empty_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
-    """``empty`` in the shape and dtype of x."""
+def empty_like(
+    x: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """``empty`` in the shape and dtype and on the device of x."""
     kind = dtype_like("empty_like", x, dtype)
-    return empty(x.shape, dtype=kind, requires_grad=requires_grad)
+    where = x.device if device is None else device
+    return empty(x.shape, dtype=kind, device=where, requires_grad=requires_grad)
 
 
-def zeros_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
-    """``zeros`` in the shape and dtype of x."""
+def zeros_like(
+    x: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """``zeros`` in the shape and dtype and on the device of x."""
     kind = dtype_like("zeros_like", x, dtype)
-    return zeros(x.shape, dtype=kind, requires_grad=requires_grad)
+    where = x.device if device is None else device
+    return zeros(x.shape, dtype=kind, device=where, requires_grad=requires_grad)
 
 
-def ones_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
-    """``ones`` in the shape and dtype of x."""
+def ones_like(x: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """``ones`` in the shape and dtype and on the device of x."""
     kind = dtype_like("ones_like", x, dtype)
-    return ones(x.shape, dtype=kind, requires_grad=requires_grad)
+    where = x.device if device is None else device
+    return ones(x.shape, dtype=kind, device=where, requires_grad=requires_grad)
 
 
-def full_like(x: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
-    """``full`` in the shape and dtype of x."""
+def full_like(
+    x: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """``full`` in the shape and dtype and on the device of x."""
     kind = dtype_like("full_like", x, dtype)
-    return full(x.shape, fill_value, dtype=kind, requires_grad=requires_grad)
+    where = x.device if device is None else device
+    return full(x.shape, fill_value, dtype=kind, device=where, requires_grad=requires_grad)
 
 
 def arange(
@@ -275,7 +304,7 @@ def arange(
     requires_grad: bool = False,
 ) -> Any:
     """``start, start + step, …`` below ``end``; ``arange(n)``: 0 to n-1. Integers give int64."""
-    check_device("arange", device)
+    where = check_device("arange", device)
     if end is None:
         start, end = 0, start
     for name, value in (("start", start), ("end", end), ("step", step)):
@@ -291,7 +320,8 @@ def arange(
     default = dtypes.get_default_dtype() if floats else dtypes.int64
     kind = default if dtype is None else dtypes.as_dtype(dtype, "arange")
     n = math.ceil((end - start) / step) if floats else -((start - end) // step)
-    return tensor((start + np.arange(n) * step).astype(kind), requires_grad=requires_grad)
+    values = (start + np.arange(n) * step).astype(kind)
+    return tensor(values, device=where, requires_grad=requires_grad)
 
 
 def linspace(
@@ -304,13 +334,14 @@ def linspace(
     requires_grad: bool = False,
 ) -> Any:
     """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
-    check_device("linspace", device)
+    where = check_device("linspace", device)
     for name, value in (("start", start), ("end", end)):
         if not isinstance(value, NUMBERS):
             raise TypeError(expected("linspace", "a number", name, shown(value), "use .item()"))
     n = _length("linspace", "steps", steps)
     kind = _float_or(dtype, "linspace")
-    return tensor(np.linspace(start, end, n).astype(kind), requires_grad=requires_grad)
+    values = np.linspace(start, end, n).astype(kind)
+    return tensor(values, device=where, requires_grad=requires_grad)
 
 
 def eye(
@@ -322,12 +353,12 @@ def eye(
     requires_grad: bool = False,
 ) -> Any:
     """The (n, m) matrix with ones on its diagonal."""
-    check_device("eye", device)
+    where = check_device("eye", device)
     shape = _length("eye", "n", n), _length("eye", "m", n if m is None else m)
     out = zeros(shape, dtype=dtype)
     step = out.array.strides[0] + out.array.strides[1]
     fill(np.lib.stride_tricks.as_strided(out.array, (min(shape),), (step,)), 1)
-    return with_grad(out, requires_grad)
+    return with_grad(to_device(out, where), requires_grad)
 
 
 def _length(op: str, name: str, n: Any) -> int:
@@ -336,4 +367,4 @@ def _length(op: str, name: str, n: Any) -> int:
     return int(n)
 
 
-above.zeros = lambda spec: zeros(spec[0], dtype=spec[1])
+above.zeros = lambda spec, device=None: zeros(spec[0], dtype=spec[1], device=device)

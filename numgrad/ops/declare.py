@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..graph import device as devices
 from ..graph import dtypes, mode
 from ..graph.apply import (
     Constant,
@@ -17,17 +18,21 @@ from ..graph.apply import (
     apply,
     apply_in_place,
     beside,
+    check_same_device,
     check_writable,
     make,
 )
-from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.errors import DeviceError, DtypeError, ShapeError, expected, shown
 from ..graph.mode import no_grad
 from ..graph.node import Node
 from ..graph.op import Op, Rule, Spec
-from ..graph.storage import allocate
+from ..graph.storage import allocate, allocate_on
 from ..graph.value import Value
 from ..kernels import emit, launch, native, store
 from ..kernels import scalar as s
+from ..kernels.cuda import elementwise as cuda_elementwise
+from ..kernels.cuda import launch as cuda_launch
+from ..kernels.cuda.array import DeviceArray
 from ..kernels.scalar import Sym
 
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)
@@ -261,6 +266,8 @@ class Elementwise(Op):
                 if type(number) in (float, int):
                     return first, constant_of(self.name, number, dtype)
         compute = self._compute_dtype(args)
+        if devices.used:  # before a conversion runs
+            check_same_device(self.name, args, self.operands)
         volatile = any(isinstance(x, Value) and x.volatile for x in args)
         return [
             self._operand(name, x, dtypes.bool_ if name in self.conditions else compute, volatile)
@@ -366,10 +373,29 @@ class Elementwise(Op):
 
     def _forward_kernel(self, key: Any) -> store.Kernel:
         compute, out = key
-        inputs = [(n, dtypes.bool_ if n in self.conditions else compute) for n in self.operands]
+        inputs = self._inputs_of(compute)
         text = emit.block(f"{self.name} {compute}", compute, inputs, [(self.expression, out)])
         kernel = self._forward[key] = store.generated(text, native.BLOCK_SIGNATURE)
         return kernel
+
+    def run_cuda(
+        self, outs: Sequence[Any], arrays: Sequence[Any], attrs: dict[str, Any], record: bool
+    ) -> None:
+        compute = self._compute(arrays)
+        if self.check is not None and compute.kind != "f":
+            # It looks at values: this waits for the device.
+            self.check(*[a.to_host() if isinstance(a, DeviceArray) else a for a in arrays])
+        key = ("cuda", compute, outs[0].dtype)
+        kernel: Any = self._forward.get(key)
+        if kernel is None:
+            inputs = self._inputs_of(compute)
+            outputs = [(self.expression, outs[0].dtype)]
+            kernel = cuda_elementwise.Kernel(f"{self.name} {compute}", compute, inputs, outputs)
+            self._forward[key] = kernel
+        cuda_launch.elementwise(kernel, (outs[0], *arrays))
+
+    def _inputs_of(self, compute: np.dtype) -> list[tuple[str, np.dtype]]:
+        return [(n, dtypes.bool_ if n in self.conditions else compute) for n in self.operands]
 
     def reference(self, *arrays: Any, **attrs: Any) -> Any:
         return self.function(*arrays, **attrs)
@@ -389,7 +415,8 @@ class Elementwise(Op):
                 for i, dx in enumerate(results)
             ]
         saved: Any = node.live_saved()
-        key = (tuple(needs), g.dtype)
+        on_device = devices.used and g.device is not devices.CPU
+        key = (tuple(needs), g.dtype, on_device)
         plan = self._backward.get(key)
         if plan is None:
             plan = self._backward[key] = self._backward_plan(*key)
@@ -397,15 +424,18 @@ class Elementwise(Op):
         results = [g if need else None for need in needs]
         if kernel is not None:
             shape = node.out_specs[0][0]
-            made = [allocate(shape, g.dtype) for _ in written]
+            if on_device:
+                made = [allocate_on(g.device, shape, g.dtype) for _ in written]
+            else:
+                made = [allocate(shape, g.dtype) for _ in written]
             arrays = [array for array, _ in made]
             arrays += [g.array if name == "g" else saved[name].array for name in names]
-            launch.elementwise(kernel, arrays, len(made))
+            (cuda_launch if on_device else launch).elementwise(kernel, arrays, len(made))
             for index, (array, storage) in zip(written, made, strict=True):
                 results[index] = make(array, storage)
         return results
 
-    def _backward_plan(self, needs: tuple[bool, ...], dtype: np.dtype) -> Any:
+    def _backward_plan(self, needs: tuple[bool, ...], dtype: np.dtype, on_device: bool) -> Any:
         """``(kernel, its input names, operands it writes)``; an operand whose gradient is ``g``
         itself is not written."""
         written, outputs = [], []
@@ -424,7 +454,12 @@ class Elementwise(Op):
         title = (
             f"gradient of {self.name} {dtype}: {', '.join('d' + self.operands[i] for i in written)}"
         )
-        kernel = store.generated(emit.block(title, dtype, inputs, outputs), native.BLOCK_SIGNATURE)
+        kernel: Any
+        if on_device:
+            kernel = cuda_elementwise.Kernel(title, dtype, inputs, outputs)
+        else:
+            text = emit.block(title, dtype, inputs, outputs)
+            kernel = store.generated(text, native.BLOCK_SIGNATURE)
         return kernel, tuple(names), tuple(written)
 
 
@@ -450,6 +485,11 @@ def check_out(
             "functions with out=... arguments don't support automatic differentiation: "
             "use no_grad()"
         )
+    for x in args if devices.used else ():
+        if isinstance(x, Value) and x.device is not out.device:
+            raise DeviceError(
+                expected(op, f"a tensor on {x.device}", "out", f"one on {out.device}", "make it so")
+            )
     if out.shape != shape:
         raise ShapeError(expected(op, f"shape {shape}", "out", shown(out), "make it that shape"))
     if dtypes.rank(dtype) > dtypes.rank(out.dtype):

@@ -335,7 +335,7 @@ def gelu(x):
 
 
 @elementwise(
-    dx=lambda g, x, min_val, max_val: s.where((x <= min_val) | (x >= max_val), 0, g),
+    dx=lambda g, out, min_val, max_val: s.where((out <= min_val) | (out >= max_val), 0, g),
     dtype=floating,
     edges=(-1.0, 1.0),
     reference="numgrad.kernels.reference.elementwise:hardtanh",

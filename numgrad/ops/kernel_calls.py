@@ -1,5 +1,6 @@
 """Calls of the few kernels that several entries share: copy and conversion, fill."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -8,13 +9,24 @@ import numpy as np
 
 from ..graph import storage
 from ..kernels import emit, launch, native, reduce, store
+from ..kernels.cuda import array as device_arrays
+from ..kernels.cuda import elementwise as cuda_elementwise
+from ..kernels.cuda import launch as cuda_launch
+from ..kernels.cuda import reduce as cuda_reduce
+from ..kernels.cuda.array import DeviceArray
 from ..kernels.scalar import Sym
 
 _copies: dict[Any, store.Kernel] = {}
 
 
 def copy_into(out: np.ndarray, x: np.ndarray) -> None:
-    """``out[...] = x``: any layouts, x broadcast and converted to the dtype of out."""
+    """``out[...] = x``: any layouts, x broadcast and converted to the dtype of out; both on one
+    device, or out on a GPU and x a number."""
+    if type(out) is DeviceArray:
+        out[...] = x
+        return
+    if type(x) is DeviceArray:
+        raise x.refused("copy")
     key = (x.dtype, out.dtype)
     kernel = _copies.get(key)
     if kernel is None:
@@ -37,15 +49,32 @@ def contiguous_array(x: np.ndarray) -> np.ndarray:
     """``x``, copied if it is not C-contiguous."""
     if x.flags.c_contiguous:
         return x
-    out = workspace(x.shape, x.dtype)
+    out = workspace(x.shape, x.dtype, x)
     copy_into(out, x)
     return out
 
 
-def workspace(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Uninitialised memory for the length of one call, counted as workspace."""
+def workspace(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Any = None) -> np.ndarray:
+    """Uninitialised memory for the length of one call, counted as workspace; on the device of the
+    array ``beside``."""
     with storage.category(storage.WORKSPACE):
+        if type(beside) is DeviceArray:
+            array: np.ndarray = storage.allocate_beside(beside, shape, dtype)[0]
+            return array
         return storage.allocate(shape, dtype)[0]
+
+
+def to_host(x: Any) -> np.ndarray:
+    """The elements of an array as an ndarray: itself, or a copy of device memory."""
+    return x.to_host() if type(x) is DeviceArray else x
+
+
+def upload(out: Any, x: np.ndarray) -> None:
+    """``out[...] = x`` for an ndarray of the same shape and dtype, whatever the device of out."""
+    if type(out) is DeviceArray:
+        device_arrays.from_host(x, out)
+    else:
+        copy_into(out, x)
 
 
 def reduce_into(
@@ -57,24 +86,27 @@ def reduce_into(
     divisor: float = 1.0,
 ) -> None:
     """``out = reduction of x over axes``; see :func:`numgrad.kernels.reduce.reduce`."""
-    reduce.reduce(
+    on_device = type(out) is DeviceArray
+    run: Any = cuda_reduce.reduce if on_device else reduce.reduce
+    run(
         reduction,
         x,
         axes,
         out,
         copy=contiguous_array,
-        workspace=workspace,
+        workspace=functools.partial(workspace, beside=x) if on_device else workspace,
         centre=centre,
         divisor=divisor,
     )
 
 
-_computed: dict[Any, store.Kernel] = {}
+_computed: dict[Any, Any] = {}
 
 
 def compute(title: str, function: Callable[..., Any], out: np.ndarray, *arrays: np.ndarray) -> None:
     """``out = function(*arrays)`` for a function of scalars, computed in the first one's dtype."""
-    key = (title, out.dtype, *(a.dtype for a in arrays))
+    on_device = type(out) is DeviceArray
+    key = (on_device, title, out.dtype, *(a.dtype for a in arrays))
     kernel = _computed.get(key)
     if kernel is None:
         dtype = arrays[0].dtype
@@ -88,6 +120,11 @@ def compute(title: str, function: Callable[..., Any], out: np.ndarray, *arrays: 
             for x, a in zip(symbols, arrays, strict=True)
         ]
         inputs = [(name, a.dtype) for name, a in zip(names, arrays, strict=True)]
-        text = emit.block(title, dtype, inputs, [(function(*values), out.dtype)])
-        kernel = _computed[key] = store.generated(text, native.BLOCK_SIGNATURE)
-    launch.elementwise(kernel, (out, *arrays))
+        outputs = [(function(*values), out.dtype)]
+        if on_device:
+            kernel = cuda_elementwise.Kernel(title, dtype, inputs, outputs)
+        else:
+            text = emit.block(title, dtype, inputs, outputs)
+            kernel = store.generated(text, native.BLOCK_SIGNATURE)
+        _computed[key] = kernel
+    (cuda_launch if on_device else launch).elementwise(kernel, (out, *arrays))

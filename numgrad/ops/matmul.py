@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from ..graph import device as devices
 from ..graph import dtypes
-from ..graph.apply import above
+from ..graph.apply import above, check_same_device
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.mode import composite
 from ..kernels import launch
 from ..kernels.cpu import matmul as kernels
+from ..kernels.cuda import matmul as cuda_kernels
+from ..kernels.cuda.array import DeviceArray
 from .kernel_calls import copy_into, workspace
 from .movement import expand, matrix_transpose, reshape, unsqueeze
 from .primitive import primitive, tensor_operand
@@ -45,6 +48,7 @@ def _product_dy(g: Any, x: Any) -> Any:
     dx=_product_dx,
     dy=_product_dy,
     deferrable=True,
+    cuda=True,
     reference="numgrad.kernels.reference.matmul:matmul",
 )
 def product(out, x, y):
@@ -56,7 +60,7 @@ def product(out, x, y):
     if out.flags.c_contiguous:
         target = out
     else:
-        target = workspace(out.shape, out.dtype)
+        target = workspace(out.shape, out.dtype, out)
     batch = out.shape[:-2]
     x = np.broadcast_to(x, (*batch, m, k)) if x.shape[:-2] != batch else x
     y = np.broadcast_to(y, (*batch, k, n)) if y.shape[:-2] != batch else y
@@ -72,13 +76,14 @@ def product(out, x, y):
     dweight=lambda g, x: product(matrix_transpose(g), x),
     dbias=lambda g, bias_shape: above.sum_to(g, bias_shape),
     deferrable=True,
+    cuda=True,
     reference="numgrad.kernels.reference.matmul:linear",
 )
 def affine(out, x, weight, bias=None):
     """``x (m, k) @ weight (n, k).T (+ bias (n,)) -> (m, n)``: one node, so that with a volatile x
     not even the transpose of the weight is recorded."""
     if out.size:
-        target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype)
+        target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype, out)
         _gemm(target, x, weight.T, bias)
         if target is not out:
             copy_into(out, target)
@@ -86,6 +91,9 @@ def affine(out, x, weight, bias=None):
 
 def _gemm(out: np.ndarray, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None) -> None:
     """One GEMM launch over at most one batch axis."""
+    if type(out) is DeviceArray:
+        cuda_kernels.product(out, x, y, bias)
+        return
     m, n, k = out.shape[-2], out.shape[-1], x.shape[-1]
     size = out.itemsize
     batch = out.shape[0] if out.ndim == 3 else 1
@@ -117,9 +125,11 @@ PARALLEL_MIN = 1 << 20
 """Multiplications above which a product is worth several threads (about 20 us on one)."""
 
 
-def _operands(op: str, x: Any, y: Any) -> tuple[Any, Any]:
+def _operands(op: str, x: Any, y: Any, names: tuple[str, str] = ("x", "y")) -> tuple[Any, Any]:
     tensor_operand(op, x)
     tensor_operand(op, y, "y")
+    if devices.used:
+        check_same_device(op, (x, y), names)
     if x.dtype != y.dtype:
         raise DtypeError(
             expected(
@@ -219,7 +229,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     Raises:
         ShapeError: x and weight differ in k, or bias and weight in n.
     """
-    x, weight = _operands("linear", x, weight)
+    x, weight = _operands("linear", x, weight, ("x", "weight"))
     if weight.dim() != 2 or x.dim() < 1 or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(
             f"linear: expected weight (n, {x.shape[-1] if x.dim() else 'k'}) to match x {x.shape}, "
@@ -227,7 +237,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
             "cannot be multiplied: check in_features"
         )
     if bias is not None:
-        _operands("linear", x, bias)
+        _operands("linear", x, bias, ("x", "bias"))
         if bias.shape not in ((weight.shape[0],), (1,), ()):
             raise ShapeError(
                 expected("linear", f"shape ({weight.shape[0]},)", "bias", shown(bias), "reshape it")

@@ -9,6 +9,7 @@ from ..graph.value import Value
 from . import arithmetic as ar
 from . import creation, indexing, movement, random, reduction
 from . import elementwise as e
+from .kernel_calls import to_host
 from .matmul import addmm, bmm, dot, matmul, mm, mv
 from .softmax import log_softmax, softmax
 
@@ -55,7 +56,7 @@ def _check_masks(sign: str, *operands: Any) -> None:
             raise DtypeError(
                 expected(sign, "bool (or uint8) operands", "x, y", shown(x), "compare with != 0")
             )
-        if dtype == dtypes.uint8 and isinstance(x, Value) and x.array.max(initial=0) > 1:
+        if dtype == dtypes.uint8 and isinstance(x, Value) and to_host(x.array).max(initial=0) > 1:
             raise DtypeError(
                 expected(sign, "masks of 0 and 1", "x, y", shown(x), "compare with != 0")
             )
@@ -119,27 +120,27 @@ def allclose(
 
 def new_full(x: Any, size: Any, fill_value: Any, *, dtype: Any = None) -> Any:
     """A tensor of the given size in the dtype of x, filled with one value."""
-    return creation.full(size, fill_value, dtype=dtype or x.dtype)
+    return creation.full(size, fill_value, dtype=dtype or x.dtype, device=x.device)
 
 
 def new_zeros(x: Any, *size: Any, dtype: Any = None) -> Any:
     """Zeros in the dtype of x."""
-    return creation.zeros(*size, dtype=dtype or x.dtype)
+    return creation.zeros(*size, dtype=dtype or x.dtype, device=x.device)
 
 
 def new_ones(x: Any, *size: Any, dtype: Any = None) -> Any:
     """Ones in the dtype of x."""
-    return creation.ones(*size, dtype=dtype or x.dtype)
+    return creation.ones(*size, dtype=dtype or x.dtype, device=x.device)
 
 
 def new_empty(x: Any, *size: Any, dtype: Any = None) -> Any:
     """Uninitialised memory in the dtype of x."""
-    return creation.empty(*size, dtype=dtype or x.dtype)
+    return creation.empty(*size, dtype=dtype or x.dtype, device=x.device)
 
 
 def new_tensor(x: Any, data: Any, *, dtype: Any = None) -> Any:
     """A copy of ``data`` in the dtype of x."""
-    return creation.tensor(data, dtype=dtype or x.dtype)
+    return creation.tensor(data, dtype=dtype or x.dtype, device=x.device)
 
 
 def new(x: Any, *args: Any) -> Any:

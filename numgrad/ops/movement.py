@@ -10,10 +10,11 @@ from ..graph import dtypes
 from ..graph.apply import above
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.mode import composite
+from ..graph.storage import allocate_on
 from ..graph.value import Value
 from .declare import NUMBERS
 from .elementwise import assign
-from .kernel_calls import copy_into, fill
+from .kernel_calls import copy_into, fill, to_host, upload
 from .primitive import primitive, tensor_operand, view
 
 
@@ -126,7 +127,7 @@ def slice_of(x, *, index):
 
 
 def _scattered_gradient(g: Any, v_shape: Any, chain: Sequence[Any]) -> Any:
-    return view_scatter(g, above.zeros((v_shape, g.dtype)), chain=chain)
+    return view_scatter(g, above.zeros((v_shape, g.dtype), g.device), chain=chain)
 
 
 @primitive(
@@ -134,6 +135,7 @@ def _scattered_gradient(g: Any, v_shape: Any, chain: Sequence[Any]) -> Any:
     dx=_scattered_gradient,
     dv=lambda g, chain: replay(g, chain),
     reference="numgrad.kernels.reference.indexing:view_scatter",
+    cuda=True,
 )
 def view_scatter(out, x, v, *, chain):
     """x with the elements that a chain of views selects replaced by ``v``."""
@@ -155,6 +157,7 @@ def replay(x: Any, chain: Sequence[Any]) -> Any:
     infer=lambda x, shape, index: (shape, x.dtype),
     dx=lambda g, index: slice_of(g, index=index),
     reference="numgrad.kernels.reference.indexing:scatter_slice",
+    cuda=True,
 )
 def scatter_slice(out, x, *, shape, index):
     """Zeros of ``shape`` with ``x`` at ``index``: the adjoint of basic indexing."""
@@ -351,7 +354,7 @@ def _positive(op: str, n: Any, name: str) -> None:
 # ------------------------------------------------------------------------------------------ copies
 
 
-@primitive(infer=lambda x: (x.shape, x.dtype), dx=lambda g: g, reference="numpy:copy")
+@primitive(infer=lambda x: (x.shape, x.dtype), dx=lambda g: g, reference="numpy:copy", cuda=True)
 def clone(out, x):
     """A copy, C-contiguous."""
     copy_into(out, x)
@@ -361,6 +364,7 @@ def clone(out, x):
     infer=lambda x, dtype: (x.shape, dtype),
     dx=lambda g, x_shape: g,
     reference="numpy:asarray",
+    cuda=True,
 )
 def cast(out, x, *, dtype):
     """x as another dtype; floats are cut towards 0 for integers, anything non-zero is True."""
@@ -375,6 +379,7 @@ def _flip_gradient(g: Any, axes: tuple[int, ...]) -> Any:
     infer=lambda x, axes: (x.shape, x.dtype),
     dx=_flip_gradient,
     reference="numpy:flip",
+    cuda=True,
 )
 def flip_axes(out, x, *, axes):
     """x with the order along ``axes`` reversed, a copy."""
@@ -395,6 +400,27 @@ def contiguous(x: Any) -> Any:
 def to_dtype(x: Any, dtype: Any) -> Any:
     """x itself if it has the dtype, else a converted copy."""
     return x if x.dtype == dtype else cast(x, dtype=dtype)
+
+
+def _moved_back(g: Any, device: Any, source: Any) -> Any:
+    return moved(g, device=source, source=device)
+
+
+@primitive(infer=None, dx=_moved_back, reference="numpy:copy", cuda=True, register=False)
+def moved(x, *, device, source):
+    """x on another device than ``source``, where it is; C-contiguous."""
+    array, storage = allocate_on(device, x.shape, x.dtype)
+    if device.type == "cuda":
+        upload(array, to_host(x))
+    else:
+        copy_into(array, to_host(x))
+    return [(array, storage)]
+
+
+def to_device(x: Any, device: Any) -> Any:
+    """x itself if it is on the device, which is one that ``graph.device.canonical`` gave, else a
+    copy that is."""
+    return x if x.device is device else moved(x, device=device, source=x.device)
 
 
 def _infer_cat(inputs: Sequence[Any], axis: int) -> Any:
@@ -425,7 +451,13 @@ def _cat_gradients(g: Any, tensors_shape: Any, axis: int) -> list[Any]:
     ]
 
 
-@primitive(infer=_infer_cat, dtensors=_cat_gradients, variadic=True, reference="numpy:concatenate")
+@primitive(
+    infer=_infer_cat,
+    dtensors=_cat_gradients,
+    variadic=True,
+    reference="numpy:concatenate",
+    cuda=True,
+)
 def concatenate(out, tensors, *, axis):
     """Tensors joined along an axis."""
     start = 0
@@ -477,6 +509,8 @@ def _sequence(op: str, tensors: Any) -> list[Any]:
 def copy_(x: Any, source: Any, non_blocking: bool = False) -> Any:
     """Write ``source``, broadcast and converted, into ``x``."""
     source = as_written("copy_", x, source)
+    if isinstance(source, Value):
+        source = to_device(source, x.device)
     # One element goes into one element, whatever the shapes: () and (1,) alike.
     one = isinstance(source, Value) and math.prod(source.shape) == math.prod(x.shape) == 1
     if one and source.shape != x.shape:
@@ -497,4 +531,5 @@ def as_written(op: str, x: Any, value: Any) -> Any:
 above.cast = to_dtype
 above.reshape = lambda x, shape: reshape(x, *shape) if shape else view_as(x, shape=())
 above.copy = clone
+above.to_device = to_device
 above.view_scatter = view_scatter

@@ -15,6 +15,7 @@ from ..graph.apply import apply, apply_in_place
 from ..graph.errors import expected, shown
 from ..graph.op import Op, Spec
 from ..graph.value import Value
+from ..kernels.cuda.array import DeviceArray
 
 
 def tensor_operand(op: str, x: Any, name: str = "x") -> Any:
@@ -95,6 +96,8 @@ class Primitive(Op):
         return result if isinstance(result, list) else [result]
 
     def see(self, array: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
+        if type(array) is DeviceArray:
+            return array.see(self.function, **attrs)
         result: np.ndarray = self.function(array, **attrs)
         return result
 
@@ -108,6 +111,9 @@ def primitive(
     constant: Sequence[str] = (),
     variadic: bool = False,
     deferrable: bool = False,
+    fused: Callable[..., Sequence[Any]] | None = None,
+    derived: dict[str, Callable[..., Any]] | None = None,
+    cuda: bool = False,
     register: bool = True,
     **rules: Callable[..., Any] | None,
 ) -> Callable[[Callable[..., Any]], Primitive]:
@@ -118,12 +124,14 @@ def primitive(
             raises on bad input, before anything runs. None: only the data tell the shape, and the
             run step takes operands alone and returns ``(array, storage)`` pairs.
         reference: ``"module:function"``, an independent answer for the tests.
-        outs, aux, constant, variadic, deferrable, register: see :class:`numgrad.graph.op.Op`.
+        outs, aux, constant, variadic, deferrable, fused, derived, register: see
+            :class:`numgrad.graph.op.Op`.
+        cuda: the run step works on arrays of a GPU, too: it only calls functions that do.
         dx, dy, …: the VJPs.
     """
 
     def declare(function: Callable[..., Any]) -> Primitive:
-        return Primitive(
+        op = Primitive(
             function,
             rules,
             infer=infer,
@@ -134,8 +142,13 @@ def primitive(
             constant=constant,
             variadic=variadic,
             deferrable=deferrable,
+            fused=fused,
+            derived=derived,
             register=register,
         )
+        if cuda:
+            op.run_cuda = op.run
+        return op
 
     return declare
 

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
+from ..graph.device import CPU, canonical
+from .kernel_calls import to_host
 
 TYPE_NAMES: dict[Any, str] = {
     dtypes.float32: "FloatTensor",
@@ -14,7 +16,27 @@ TYPE_NAMES: dict[Any, str] = {
     dtypes.uint8: "ByteTensor",
     dtypes.bool_: "BoolTensor",
 }
-"""What ``x.type()`` says, after ``numgrad.``."""
+"""What ``x.type()`` says, after ``numgrad.`` or ``numgrad.cuda.``."""
+
+
+def type_name(x: Any) -> str:
+    """``numgrad.FloatTensor``, ``numgrad.cuda.FloatTensor``."""
+    return f"numgrad.{'cuda.' if x.device.type == 'cuda' else ''}{TYPE_NAMES[x.dtype]}"
+
+
+def type_target(kind: Any, here: Any) -> tuple[Any, Any]:
+    """The dtype and the device that a tensor on ``here`` has as a ``kind``: one of the typed
+    constructors or its name, which say both, or a dtype."""
+    own, where = getattr(kind, "dtype", None), getattr(kind, "device", None)
+    if isinstance(kind, str) and kind.endswith("Tensor"):
+        where = "cuda" if ".cuda." in f".{kind}" else "cpu"
+    elif isinstance(own, np.dtype) and isinstance(where, str):
+        kind = own
+    else:
+        return (own if isinstance(own, np.dtype) else kind), None
+    if where == "cpu":
+        return kind, CPU
+    return kind, here if here.type == "cuda" else canonical("cuda")
 
 
 def show(x: Any) -> str:
@@ -22,7 +44,7 @@ def show(x: Any) -> str:
     name = "Variable" if x.contagious else "tensor"
     prefix = f"{name}("
     body = np.array2string(
-        x.array,
+        to_host(x.array),
         separator=", ",
         prefix=prefix,
         precision=4,
@@ -34,6 +56,8 @@ def show(x: Any) -> str:
     if x.array.size == 0:
         body = "[]"
         notes.append(f"size={tuple(x.shape)}")
+    if x.device.type != "cpu":
+        notes.append(f"device='{x.device}'")
     if x.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
         notes.append(f"dtype={x.dtype}")
     if x.grad_fn is not None:

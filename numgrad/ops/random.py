@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.errors import expected, shown
+from ..graph.errors import ShapeError, expected, shown, warn_user
+from ..graph.mode import composite
 from ..graph.value import Value
 from ..kernels import launch
 from ..kernels.cpu import random as kernels
-from .creation import check_device, dtype_like, tensor, uninitialised, with_grad
+from ..kernels.cuda.array import DeviceArray
+from .creation import check_device, dtype_like, full, tensor, uninitialised, with_grad
 from .declare import NUMBERS
-from .kernel_calls import contiguous_array, copy_into, workspace
+from .elementwise import mul
+from .kernel_calls import contiguous_array, copy_into, upload, workspace
 from .movement import copy_, to_dtype
 from .primitive import primitive
 
@@ -132,11 +135,15 @@ def _bits(value: float) -> int:
 def _draw(out: np.ndarray, kind: str, words: int, params: list[int], generator: Any) -> None:
     generator = default_generator if generator is None else generator
     seed, offset = generator.take(out.size, words)
-    target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype)
+    on_device = type(out) is DeviceArray  # drawn on the host: the same numbers on any device
+    plain = not on_device and out.flags.c_contiguous
+    target = out if plain else workspace(out.shape, out.dtype)
     args = [launch.address(target), 0, seed, offset, *params]
     kernel = getattr(kernels, f"{kind}_{out.dtype.name}")
     launch.ranged(kernel, args, out.size, unit=1024, parallel=out.size >= launch.PARALLEL_MIN)
-    if target is not out:
+    if on_device:
+        upload(out, target)
+    elif target is not out:
         copy_into(out, target)
 
 
@@ -159,8 +166,8 @@ def rand(
     requires_grad: bool = False,
 ) -> Any:
     """Uniform numbers in [0, 1): multiples of 2**-24 (float32) or 2**-53 (float64)."""
-    check_device("rand", device)
-    out = uninitialised("rand", size, _floating("rand", dtype))
+    where = check_device("rand", device)
+    out = uninitialised("rand", size, _floating("rand", dtype), where)
     _draw(out.array, "uniform", _float_words(out.dtype), [0, 0], generator)
     return with_grad(out, requires_grad)
 
@@ -173,8 +180,8 @@ def randn(
     requires_grad: bool = False,
 ) -> Any:
     """Standard normal numbers (Box and Muller 1958)."""
-    check_device("randn", device)
-    out = uninitialised("randn", size, _floating("randn", dtype))
+    where = check_device("randn", device)
+    out = uninitialised("randn", size, _floating("randn", dtype), where)
     _draw(out.array, "normal", _float_words(out.dtype), [0, 0], generator)
     return with_grad(out, requires_grad)
 
@@ -182,13 +189,13 @@ def randn(
 def rand_like(x: Any, *, dtype: Any = None) -> Any:
     """``rand`` in the shape and dtype of x."""
     kind = dtype_like("rand_like", x, dtype)
-    return rand(x.shape, dtype=kind)
+    return rand(x.shape, dtype=kind, device=x.device)
 
 
 def randn_like(x: Any, *, dtype: Any = None) -> Any:
     """``randn`` in the shape and dtype of x."""
     kind = dtype_like("randn_like", x, dtype)
-    return randn(x.shape, dtype=kind)
+    return randn(x.shape, dtype=kind, device=x.device)
 
 
 def randint(
@@ -201,7 +208,7 @@ def randint(
     device: Any = None,
 ) -> Any:
     """Integers in ``[low, high)``, or ``[0, low)`` as ``randint(low, size)``."""
-    check_device("randint", device)
+    where = check_device("randint", device)
     if size is None or not isinstance(high, (int, np.integer)):
         low, high, size = 0, low, high if size is None else size
     for name, bound in (("low", low), ("high", high)):
@@ -213,19 +220,19 @@ def randint(
         raise TypeError("randint: expected a size, got none; write randint(low, high, (2, 3))")
     if not low < high:
         raise ValueError(expected("randint", "low < high", "low, high", (low, high), "swap them"))
-    out = uninitialised("randint", (size,), dtypes.int64)
+    out = uninitialised("randint", (size,), dtypes.int64, where)
     _draw(out.array, "integers", 2, [int(low), int(high)], generator)
     return out if dtype is None else out.to(dtypes.as_dtype(dtype, "randint"))
 
 
 def randperm(n: int, *, generator: Any = None, device: Any = None) -> Any:
     """The integers 0 to n-1 in random order, int64: the order of n random 63-bit keys."""
-    check_device("randperm", device)
+    where = check_device("randperm", device)
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
         raise ValueError(expected("randperm", "a non-negative integer", "n", repr(n), "check it"))
     keys = workspace((int(n),), dtypes.int64)
     _draw(keys, "integers", 2, [-(2**62), 2**62], generator)
-    return tensor(np.argsort(keys, kind="stable"))
+    return tensor(np.argsort(keys, kind="stable"), device=where)
 
 
 def uniform_(x: Any, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Any:
@@ -340,3 +347,28 @@ def dropout(
     if inplace:
         return dropout_at.in_place(x, p=p, seed=seed, offset=offset)
     return dropout_at(x, p=p, seed=seed, offset=offset)
+
+
+@composite
+def dropout_channels(x: Any, p: float, inplace: bool = False, *, generator: Any = None) -> Any:
+    """Zero each channel (n, c) of x with probability ``p`` and scale the rest by ``1 / (1 - p)``
+    (Tompson et al. 2015). Keeps one factor a channel.
+
+    Raises:
+        ShapeError: x has fewer than two axes.
+    """
+    if not isinstance(x, Value) or x.dtype.kind != "f":
+        raise TypeError(expected("dropout2d", "a floating Tensor", "x", shown(x), "use .float()"))
+    axes = len(x.shape)
+    if axes < 2:
+        raise ShapeError(
+            expected("dropout2d", "(n, c, h, w)", "x", shown(x), "use dropout without channels")
+        )
+    if axes == 2:
+        warn_user(
+            "dropout2d: Received a 2-D input to dropout2d, which is deprecated; please use dropout "
+            "instead"
+        )
+    ones = full((*x.shape[:2], *[1] * (axes - 2)), 1, dtype=x.dtype)
+    factors = dropout(ones, p, generator=generator)
+    return mul.in_place(x, factors) if inplace else mul(x, factors)

@@ -124,7 +124,10 @@ def _extent(shape: Sequence[int], axes: Sequence[int]) -> int:
 
 
 @primitive(
-    infer=_infer_wide, dx=lambda g, x_shape, axes: spread(g, x_shape, axes), reference="numpy:sum"
+    infer=_infer_wide,
+    dx=lambda g, x_shape, axes: spread(g, x_shape, axes),
+    reference="numpy:sum",
+    cuda=True,
 )
 def sum_over(out, x, *, axes, keepdim):
     """Sum over ``axes``; floats accumulate in float64, integers in int64."""
@@ -135,6 +138,7 @@ def sum_over(out, x, *, axes, keepdim):
     infer=_infer_wide,
     dx=lambda g, x_shape, axes: spread(g / _extent(x_shape, axes), x_shape, axes),
     reference="numpy:mean",
+    cuda=True,
 )
 def mean_over(out, x, *, axes, keepdim):
     """Mean over ``axes``."""
@@ -170,7 +174,7 @@ def _exclusive_products(rows: Any) -> Any:
     )
 
 
-@primitive(infer=_infer_wide, dx=_prod_gradient, reference="numpy:prod")
+@primitive(infer=_infer_wide, dx=_prod_gradient, reference="numpy:prod", cuda=True)
 def prod_over(out, x, *, axes, keepdim):
     """Product over ``axes``."""
     reduce_into(out, PROD, x, axes)
@@ -184,25 +188,25 @@ def _shared_gradient(g: Any, x: Any, out: Any, axes: tuple[int, ...]) -> Any:
     return where(hit, spread(g, x.shape, axes), 0) / sum(share, axes, keepdim=True)
 
 
-@primitive(infer=_infer_own, dx=_shared_gradient, reference="numpy:amax")
+@primitive(infer=_infer_own, dx=_shared_gradient, reference="numpy:amax", cuda=True)
 def amax_over(out, x, *, axes, keepdim):
     """Largest over ``axes``; ties share the gradient."""
     reduce_into(out, AMAX, x, axes)
 
 
-@primitive(infer=_infer_own, dx=_shared_gradient, reference="numpy:amin")
+@primitive(infer=_infer_own, dx=_shared_gradient, reference="numpy:amin", cuda=True)
 def amin_over(out, x, *, axes, keepdim):
     """Smallest over ``axes``; ties share the gradient."""
     reduce_into(out, AMIN, x, axes)
 
 
-@primitive(infer=_infer_bool, dx=None, reference="numpy:any")
+@primitive(infer=_infer_bool, dx=None, reference="numpy:any", cuda=True)
 def any_over(out, x, *, axes, keepdim):
     """Whether any element over ``axes`` is non-zero."""
     reduce_into(out, ANY, x, axes)
 
 
-@primitive(infer=_infer_bool, dx=None, reference="numpy:all")
+@primitive(infer=_infer_bool, dx=None, reference="numpy:all", cuda=True)
 def all_over(out, x, *, axes, keepdim):
     """Whether all elements over ``axes`` are non-zero."""
     reduce_into(out, ALL, x, axes)
@@ -218,11 +222,12 @@ def _var_gradient(g: Any, x: Any, axes: tuple[int, ...], correction: float) -> A
     infer=lambda x, axes, keepdim, correction: _infer_own(x, axes, keepdim),
     dx=_var_gradient,
     reference="numpy:var",
+    cuda=True,
 )
 def var_over(out, x, *, axes, keepdim, correction):
     """Variance over ``axes``, divided by ``n - correction``: two passes, in float64."""
     n = _extent(x.shape, axes)
-    centre = workspace(out.shape, F64)
+    centre = workspace(out.shape, F64, out)
     reduce_into(centre, MEAN, x, axes, divisor=float(n) or math.nan)
     reduce_into(out, SQUARES, x, axes, centre, float(builtins.max(n - correction, 0)))
 
@@ -231,11 +236,12 @@ def var_over(out, x, *, axes, keepdim, correction):
     infer=_infer_own,
     dx=lambda g, x, out, axes: spread(g, x.shape, axes) * exp(_shifted(x, out, axes)),
     reference="scipy.special:logsumexp",
+    cuda=True,
 )
 def logsumexp_over(out, x, *, axes, keepdim):
     """``log(sum(exp(x)))`` over ``axes``, about the maximum so that nothing overflows."""
-    centre = workspace(out.shape, x.dtype)
-    total = workspace(out.shape, F64)
+    centre = workspace(out.shape, x.dtype, out)
+    total = workspace(out.shape, F64, out)
     reduce_into(centre, AMAX, x, axes)
     reduce_into(total, EXPONENTIALS, x, axes, centre)
     log_plus(out, total, centre)
@@ -430,6 +436,19 @@ def root(x: Any, p: float = 2.0) -> Any:
     zero = eq(x, 0)
     positive = where(zero, 1, x)
     return where(zero, x * 0, sqrt(positive) if p == 2 else positive ** (1.0 / p))
+
+
+def length_of(tensors: Sequence[Any]) -> float:
+    """The 2-norm of all tensors as one vector, in float64: a launch each and no graph."""
+    total, zero = workspace((1,), F64), np.zeros(1)
+    squares = []
+    for x in tensors:
+        if x.is_cuda:
+            squares.append(float(sum(mul(x, x))))
+        else:
+            reduce_into(total, SQUARES, x.array, range(x.dim()), zero)
+            squares.append(float(total[0]))
+    return math.sqrt(math.fsum(squares)) if np.isfinite(squares).all() else builtins.sum(squares)
 
 
 def norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Any:

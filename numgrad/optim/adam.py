@@ -1,4 +1,4 @@
-"""Adam."""
+"""Adam and AdamW."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -58,19 +58,31 @@ class Adam(Optimizer):
         )
 
     def check(self, group: dict[str, Any]) -> None:
+        what = type(self).__name__
         for name in ("lr", "eps", "weight_decay"):
-            if not number("Adam", name, group[name]) >= 0:
-                raise refuse("Adam", f"{name} >= 0", name, group[name], "pass 0 or more")
+            if not number(what, name, group[name]) >= 0:
+                raise refuse(what, f"{name} >= 0", name, group[name], "pass 0 or more")
         betas = group["betas"]
         pair = isinstance(betas, (tuple, list)) and len(betas) == 2
-        if not pair or not all(0 <= number("Adam", "betas", beta) < 1 for beta in betas):
+        if not pair or not all(0 <= number(what, "betas", beta) < 1 for beta in betas):
             raise refuse(
-                "Adam", "two numbers in [0, 1)", "betas", betas, "pass for instance (0.9, 0.999)"
+                what, "two numbers in [0, 1)", "betas", betas, "pass for instance (0.9, 0.999)"
             )
 
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> None:
+        self.advance(param, grad, state, group, group["weight_decay"])
+
+    def advance(
+        self,
+        param: Tensor,
+        grad: Tensor,
+        state: dict[str, Any],
+        group: dict[str, Any],
+        penalty: float,
+    ) -> None:
+        """The step, with ``penalty`` times the parameter as a part of its gradient."""
         beta1, beta2 = group["betas"]
         names = ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * bool(group["amsgrad"])
         for name in names:
@@ -80,13 +92,52 @@ class Adam(Optimizer):
         state["step"] = step = state.get("step", 0) + 1
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         with storage.category(storage.WORKSPACE):
-            if group["weight_decay"]:
-                grad = grad.add(param, alpha=group["weight_decay"])
+            if penalty:
+                grad = grad.add(param, alpha=penalty)
             mean.lerp_(grad, 1 - beta1)
             square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-            del grad  # with weight decay a temporary, whose memory the next one can have
+            del grad  # with a penalty a temporary, whose memory the next one can have
             if group["amsgrad"]:
                 largest = state["max_exp_avg_sq"]
                 square = maximum.in_place(largest, square)
             denominator = square.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
             param.addcdiv_(mean, denominator, value=-group["lr"] / (1 - beta1**step))
+
+
+class AdamW(Adam):
+    """Adam with weight decay apart from the gradient.
+
+    At each step ``p = p - lr · weight_decay · p``, then the step of `Adam` with ``weight_decay=0``.
+
+    Args:
+        params: parameters or groups; see `Optimizer`.
+        lr: the learning rate, ≥ 0.
+        betas: β1 and β2, each in [0, 1).
+        eps: ≥ 0; keeps the quotient finite.
+        weight_decay: how much of a parameter each step takes away, times lr; ≥ 0.
+        amsgrad: never divide by less than before.
+
+    Raises:
+        TypeError, ValueError: as `Optimizer`, and for options outside these bounds.
+
+    Notes: I. Loshchilov, F. Hutter, "Decoupled weight decay regularization" (ICLR 2019),
+        algorithm 2, with the decay scaled by lr, as in PyTorch.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
+
+    def update(
+        self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
+        if group["weight_decay"]:
+            param.mul_(1 - group["lr"] * group["weight_decay"])
+        self.advance(param, grad, state, group, 0)

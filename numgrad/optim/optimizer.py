@@ -35,6 +35,8 @@ class Optimizer:
 
     state: "defaultdict[Any, dict[str, Any]]"
     param_groups: list[dict[str, Any]]
+    stepped = False
+    """Whether ``step`` was called: learning-rate schedules ask."""
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -134,6 +136,7 @@ class Optimizer:
         Returns:
             What closure returned, else None.
         """
+        self.stepped = True
         loss = None
         if closure is not None:
             with enable_grad():

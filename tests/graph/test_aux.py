@@ -72,7 +72,7 @@ def test_aux_is_not_kept_where_no_gradient_is_wanted():
 
 
 def test_what_may_wait_says_so():
-    for name in ("add", "tanh", "where", "product", "affine"):
+    for name in ("add", "tanh", "where", "product", "affine", "convolution"):
         assert OPS[name].deferrable, name
     for name in ("sum_over", "dropout_at", "take_rows", "concatenate", "view_as"):
         assert not OPS[name].deferrable, name

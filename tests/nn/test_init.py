@@ -4,7 +4,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
+from numgrad import Generator, get_rng_state
 from numgrad.nn import init
 from numgrad.ops.creation import ones, zeros
 from numgrad.variable import Parameter, Variable
@@ -108,3 +110,94 @@ def test_gains():
         assert init.calculate_gain(name, param) == pytest.approx(gain)
     with pytest.raises(ValueError, match="negative_slope x not a valid number"):
         init.calculate_gain("leaky_relu", "x")
+
+
+def test_fan_out_of_a_convolution():
+    """As networks write it: fan out counts the output channels times the kernel."""
+    x = Parameter(zeros(64, 16, 3, 3))
+    deviating(init.kaiming_normal_(x, mode="fan_out", nonlinearity="relu"), math.sqrt(2 / 576))
+    bounded(init.kaiming_uniform_(x, mode="fan_out"), math.sqrt(6 / 576))
+
+
+def test_orthogonal():
+    for shape in ((20, 20), (8, 30), (30, 8), (6, 3, 2, 2), (40, 3, 3, 3)):
+        x = Parameter(zeros(*shape, dtype="float64"))
+        assert init.orthogonal_(x, 2) is x and x.is_leaf and x.requires_grad
+        w = values(x).reshape(shape[0], -1)
+        product = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+        assert np.allclose(product, 4 * np.eye(len(product)), atol=1e-13)
+    signs = np.sign([values(init.orthogonal(zeros(1, 1)))[0, 0] for _ in range(60)])
+    assert set(signs) == {-1, 1}
+    assert init.orthogonal_(zeros(0, 3)).shape == (0, 3)
+    with pytest.raises(ValueError, match="orthogonal_: expected two axes or more for tensor"):
+        init.orthogonal_(zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "a", "b"),
+    [(0, 1, -2, 2), (0, 0.02, -2, 2), (0, 1, 0.5, 3), (1, 2, -1, 0), (0, 1, 2, 9), (0, 1, -5, -3)],
+)
+@pytest.mark.filterwarnings("ignore:mean is more than 2 std")
+def test_trunc_normal(mean, std, a, b):
+    x = Parameter(zeros(200, 100, dtype="float64"))
+    assert init.trunc_normal_(x, mean, std, a, b) is x and x.is_leaf
+    v = values(x).ravel()
+    assert v.min() >= a and v.max() <= b
+    law = scipy.stats.truncnorm((a - mean) / std, (b - mean) / std, mean, std)
+    assert scipy.stats.kstest(v, law.cdf).statistic < math.sqrt(math.log(2e9) / 2 / v.size)
+
+
+def test_trunc_normal_far_from_the_mean():
+    with pytest.warns(UserWarning, match="mean is more than 2 std from"):
+        v = values(init.trunc_normal_(zeros(1000), 0, 1, 30, 1e9))
+    assert v.min() >= 30 and 30.02 < v.mean() < 30.05
+    for a, b, std in ((1, 1, 1), (2, 1, 1), (0, 1, 0)):
+        with pytest.raises(ValueError, match="expected a < b and std > 0"):
+            init.trunc_normal_(zeros(3), 0, std, a, b)
+
+
+def test_dirac():
+    for shape, groups in (
+        ((4, 4, 3), 1),
+        ((6, 2, 3, 3), 1),
+        ((6, 3, 5, 4), 2),
+        ((2, 3, 1, 3, 3), 1),
+    ):
+        x = init.dirac_(Parameter(ones(*shape)), groups)
+        expected = np.zeros(shape)
+        each = shape[0] // groups
+        for i in range(shape[0]):
+            if i % each < shape[1]:
+                expected[(i, i % each, *(k // 2 for k in shape[2:]))] = 1
+        assert np.array_equal(values(x), expected)
+    for bad in ((3, 3), (2, 2, 1, 1, 1, 1)):
+        with pytest.raises(ValueError, match="three to five axes"):
+            init.dirac_(zeros(*bad))
+    with pytest.raises(ValueError, match="a divisor of 4 for groups, got 3"):
+        init.dirac_(zeros(4, 4, 3), 3)
+
+
+def test_sparse():
+    v = values(init.sparse_(Parameter(zeros(50, 40)), 0.33, std=2))
+    assert ((v == 0).sum(0) == 17).all() and abs(v[v != 0].std() - 2) < 0.2
+    assert len({tuple(column) for column in (v == 0).T}) > 30
+    with pytest.raises(ValueError, match="sparse_: expected two axes"):
+        init.sparse_(zeros(3), 0.1)
+
+
+def test_generator():
+    """The same numbers from the same state, and the default one is left alone."""
+    for fill in (
+        init.uniform_,
+        init.normal_,
+        init.xavier_uniform_,
+        init.xavier_normal_,
+        init.kaiming_uniform_,
+        init.kaiming_normal_,
+        init.orthogonal_,
+        init.trunc_normal_,
+    ):
+        state = get_rng_state()
+        a, b = (values(fill(zeros(5, 4), generator=Generator().manual_seed(3))) for _ in range(2))
+        assert np.array_equal(a, b) and np.abs(a).max() > 0, fill
+        assert np.array_equal(np.asarray(get_rng_state()), np.asarray(state))

@@ -349,3 +349,20 @@ def test_training_learns():
         losses.append(loss.item())
     assert losses[-1] < 0.1 < 0.5 < losses[0]
     assert isinstance(net[0].weight, Parameter)
+
+
+def test_unflatten():
+    x = tensor(np.arange(24.0).reshape(2, 12), requires_grad=True)
+    for sizes in ((3, 4), (3, -1), (-1, 2, 2), [12]):
+        y = nn.Unflatten(1, sizes)(x)
+        expected = x.detach().numpy().reshape(2, *sizes)
+        assert np.array_equal(y.detach().numpy(), expected)
+        assert nn.Flatten()(y).shape == (2, 12)
+    assert nn.Unflatten(-1, (4, 3))(x).shape == (2, 4, 3)
+    assert nn.Unflatten(0, (1, 2))(x).shape == (1, 2, 12)
+    assert repr(nn.Unflatten(1, [3, 4])) == "Unflatten(dim=1, unflattened_size=(3, 4))"
+    for bad in ((5, 2), (5, -1), (-1, -1), (0, -1)):
+        with pytest.raises(ValueError, match="the sizes must multiply to its length"):
+            nn.Unflatten(1, bad)(x)
+    with pytest.raises(IndexError):
+        nn.Unflatten(2, (1, 1))(x)

@@ -403,11 +403,6 @@ def test_type_changes_all():
     assert net.count.dtype == "float32"
 
 
-def test_cuda_names_the_device():
-    with pytest.raises(RuntimeError, match=r"(?i)cuda"):
-        Net().cuda()
-
-
 # ------------------------------------------------------------------------------- copies and shows
 
 

@@ -24,6 +24,8 @@ ATTRIBUTES = {  # a second set of values of the number parameters
     "add_scaled": {"alpha": 2},
     "add_product": {"value": 3},
     "add_quotient": {"value": 2},
+    "smooth_distance": {"beta": 0.3},
+    "huber_distance": {"delta": 0.3},
 }
 
 

@@ -136,3 +136,57 @@ def test_errors():
     with pytest.raises(TypeError, match="a floating Tensor for x"):
         numgrad.dropout([1.0], 0.5)
     assert numgrad.get_rng_state().tolist() == state
+
+
+# ------------------------------------------------------------------------------------ of channels
+
+
+def test_channels():
+    """Whole channels are dropped, at the rate p, and the others scaled."""
+    numgrad.manual_seed(5)
+    x = numgrad.tensor(np.random.default_rng(0).uniform(1, 2, (40, 50, 3, 4)))
+    for shape in ((40, 50, 3, 4), (40, 50, 12)):
+        a = x.reshape(*shape)
+        out = numgrad.nn.functional.dropout2d(a, 0.3).numpy()
+        ratio = (out / a.numpy()).reshape(2000, -1)
+        assert (ratio.max(1) - ratio.min(1)).max() < 1e-12
+        dropped = ratio[:, 0] == 0
+        assert abs(dropped.mean() - 0.3) < 0.05
+        np.testing.assert_allclose(ratio[~dropped], 1 / 0.7, rtol=1e-12)
+    layer = numgrad.nn.Dropout2d(0.5)
+    assert repr(layer) == "Dropout2d(p=0.5, inplace=False)"
+    assert layer.eval()(x) is x and numgrad.nn.functional.dropout2d(x, 0.0) is x
+    with pytest.warns(UserWarning, match="2-D input to dropout2d"):
+        assert numgrad.nn.functional.dropout2d(x[:, :, 0, 0]).shape == (40, 50)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        numgrad.nn.functional.dropout2d(x, 1.5)
+    with pytest.raises(RuntimeError, match=r"expected \(n, c, h, w\) for x"):
+        numgrad.nn.functional.dropout2d(x[0, 0, 0])
+    with pytest.raises(TypeError, match="a floating Tensor for x"):
+        numgrad.nn.functional.dropout2d(x.long())
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_channels_gradient(inplace):
+    """One factor a channel is kept, and scales the gradient."""
+    x = numgrad.ones(4, 6, 5, 5, requires_grad=True)
+    y = x * 1
+    with memory.track() as m:
+        out = numgrad.nn.functional.dropout2d(y, 0.5, inplace=inplace)
+    assert (m.nodes, m.saved_tensors, m.saved_bytes) == (1, 1, 4 * 6 * 4)
+    assert (out is y) == inplace
+    out.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), out.detach().numpy())
+    with memory.track() as m:
+        out = numgrad.nn.Dropout2d()(numgrad.Variable(x, volatile=True))
+    assert (m.nodes, m.saved_tensors) == (0, 0) and out.volatile
+
+
+def test_channels_gradients_of_both_orders():
+    x = np.random.default_rng(1).standard_normal((2, 3, 2, 2))
+
+    def call(t):
+        numgrad.manual_seed(7)
+        return numgrad.nn.functional.dropout2d(t, 0.4)
+
+    check_gradients(call, [x], "dropout2d")

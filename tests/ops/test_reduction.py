@@ -387,6 +387,68 @@ def test_large(shape, axes):
             assert_close(results[0], reference(name, x, axes, False), 1e-12, f"{name} {shape}")
 
 
+APART = [  # shapes, and axes that do not merge
+    ((4, 3, 16, 9), (0, 2, 3)),
+    ((40, 3, 2, 2), (0, 2, 3)),
+    ((9, 4, 3, 20), (1, 3)),
+    ((2, 3, 4, 5), (1, 3)),
+    ((9, 2, 10, 2, 11), (0, 2, 4)),
+    ((17, 1, 5, 20), (0, 3)),
+    ((600, 5, 400), (0, 2)),
+]
+
+
+@pytest.mark.parametrize(("shape", "axes"), APART)
+def test_axes_apart(shape, axes):
+    """Right, and the same bits at one thread and at several, also for axes that are permuted."""
+    x = np.random.default_rng(3).standard_normal(shape)
+    threads = launch.get_num_threads()
+    for name in ("sum", "mean", "amax", "var", "logsumexp", "any", "prod"):
+        for dtype, tolerance in (("float64", 1e-12), ("float32", 2e-6)):
+            one = x.astype(dtype)
+            expected = reference(name, one.astype(np.float64), axes, False)
+            swapped = np.ascontiguousarray(np.moveaxis(one, 1, -1))
+            for a in (one, np.moveaxis(swapped, -1, 1), np.asfortranarray(one)):
+                results = []
+                for n in (1, max(threads, 2)):
+                    numgrad.set_num_threads(n)
+                    try:
+                        t = numgrad.from_numpy(a)
+                        results.append(REDUCTIONS[name][0](t, axes, False).numpy())
+                    finally:
+                        numgrad.set_num_threads(threads)
+                np.testing.assert_array_equal(results[0], results[1], f"{name} {shape}: threads")
+                assert_close(results[0], expected, tolerance, f"{name} {shape} {dtype}")
+
+
+def test_axes_apart_need_no_copy():
+    """The sum over n, h and w of (n, c, h, w) keeps one accumulator for each n and c, no more."""
+    x = numgrad.ones(8, 16, 28, 28)
+    for name in ("sum", "mean", "amax", "var"):
+        call = REDUCTIONS[name][0]
+        call(x, (0, 2, 3), False)
+        with memory.track() as m:
+            call(x, (0, 2, 3), False)
+        assert m.peak_bytes <= 2 * 8 * 16 * 8 + 1000, (name, m.peak_bytes)
+    g = numgrad.ones(8, 16, 28, 28)
+    b = numgrad.zeros(16, 1, 1, requires_grad=True)
+    (x + b).backward(g)
+    assert (b.grad.numpy() == 8 * 28 * 28).all()
+
+
+def test_axes_apart_round_once():
+    """float32 sums of axes that lie apart are those in float64, rounded."""
+    x = (np.random.default_rng(4).random((64, 3, 100, 31)) * 1e3).astype(np.float32)
+    exact = x.astype(np.float64)
+    for name in ("sum", "mean"):
+        got = getattr(numgrad.tensor(x), name)((0, 2, 3)).numpy()
+        expected = getattr(exact, name)((0, 2, 3)).astype(np.float32)
+        np.testing.assert_array_max_ulp(got, expected, 1)
+    far = (1e4 + np.random.default_rng(5).random((16, 2, 50))).astype(np.float32)
+    got = numgrad.tensor(far).var((0, 2)).numpy()
+    np.testing.assert_allclose(got, far.astype(np.float64).var((0, 2), ddof=1), rtol=1e-6)
+
+
 def test_float32_accuracy():
     """Sums accumulate in float64: one rounding at the end, however long the axis."""
     rng = np.random.default_rng(2)

@@ -12,8 +12,10 @@ from numgrad import memory, nn
 from numgrad.checkpoint import load, save
 from numgrad.graph import node, storage
 from numgrad.graph.mode import no_grad
+from numgrad.kernels import store
 from numgrad.ops.creation import ones, tensor, zeros
-from numgrad.optim import SGD, Adam, Optimizer
+from numgrad.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from numgrad.optim.lr_scheduler import ExponentialLR
 from numgrad.variable import Parameter, Variable
 
 START = np.array([1.0, -2.0, 3.0, 0.5])
@@ -96,6 +98,111 @@ def test_adam(options):
     assert np.allclose(run(lambda p: Adam(p, **options)), expected, rtol=1e-12, atol=0)
 
 
+def rmsprop(grads, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False):
+    p, path = START.copy(), []
+    v = a = b = np.zeros(4)
+    for g in grads:
+        g = g + weight_decay * p
+        v = alpha * v + (1 - alpha) * g * g
+        a = alpha * a + (1 - alpha) * g
+        root = np.sqrt(v - a * a if centered else v) + eps
+        b = momentum * b + g / root
+        p = p - lr * b
+        path.append(p)
+    return np.array(path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lr": 0.1, "alpha": 0.5, "eps": 1e-3},
+        {"lr": 0.1, "weight_decay": 0.3},
+        {"lr": 0.1, "momentum": 0.9},
+        {"lr": 0.1, "centered": True},
+        {"lr": 0.1, "centered": True, "momentum": 0.5, "weight_decay": 0.2, "alpha": 0.8},
+    ],
+)
+def test_rmsprop(options):
+    expected = rmsprop(gradients(), **options)
+    assert np.allclose(run(lambda p: RMSprop(p, **options)), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"lr": 0.1, "weight_decay": 0.5}, {"amsgrad": True, "weight_decay": 0}]
+)
+def test_adamw(options):
+    """Adam without a penalty, on parameters that have shrunk by lr times the decay."""
+    decay, lr = options.get("weight_decay", 1e-2), options.get("lr", 1e-3)
+    path = run(lambda p: AdamW(p, **options))
+    without = {**options, "weight_decay": 0.0}
+    moves = np.diff(np.concatenate([[START], adam(gradients(), **without)]), axis=0)
+    p = START
+    for got, move in zip(path, moves, strict=True):
+        p = p * (1 - lr * decay) + move  # the moves of Adam do not depend on p
+        assert np.allclose(got, p, rtol=1e-12, atol=0)
+
+
+def test_options_of_the_new_ones():
+    p = Parameter(ones(2))
+    for make, name in (
+        (lambda: RMSprop([p], lr=-1), "RMSprop: expected lr >= 0"),
+        (lambda: RMSprop([p], alpha=-0.1), "RMSprop: expected alpha >= 0"),
+        (lambda: RMSprop([p], momentum=-1), "RMSprop: expected momentum >= 0"),
+        (lambda: AdamW([p], weight_decay=-1), "AdamW: expected weight_decay >= 0"),
+        (lambda: AdamW([p], betas=(1, 0)), "AdamW: expected two numbers"),
+    ):
+        with pytest.raises(ValueError, match=name):
+            make()
+    assert (AdamW([p]).defaults["weight_decay"], RMSprop([p]).defaults["lr"]) == (1e-2, 1e-2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: RMSprop(p, momentum=0.9, centered=True, weight_decay=0.1),
+        lambda p: AdamW(p, amsgrad=True),
+    ],
+)
+def test_state_of_the_new_ones(make):
+    """Half the steps, saved and loaded into another optimizer, end where all of them do."""
+    whole = run(make)
+    p = Parameter(tensor(START))
+    optimizer = make([p])
+    for i, g in enumerate(gradients()):
+        if i == 3:
+            file = io.BytesIO()
+            save(optimizer.state_dict(), file)
+            file.seek(0)
+            optimizer = make([p])
+            optimizer.load_state_dict(load(file))
+        p.grad = tensor(g)
+        optimizer.step()
+    assert np.array_equal(p.detach().numpy(), whole[-1])
+
+
+def test_a_changing_rate_compiles_nothing():
+    """Options are arguments of kernels, never part of their text."""
+    p = Parameter(ones(5))
+    optimizers = [
+        SGD([p], momentum=0.9, weight_decay=0.1),
+        Adam([p], weight_decay=0.1),
+        AdamW([p], amsgrad=True),
+        RMSprop([p], momentum=0.9, centered=True, weight_decay=0.1),
+    ]
+    p.grad = ones(5)
+    for optimizer in optimizers:
+        optimizer.step()
+    before = store.stats.compiled, store.stats.hits
+    for optimizer in optimizers:
+        schedule = ExponentialLR(optimizer, 0.9)
+        for _ in range(4):
+            optimizer.step()
+            schedule.step()
+            optimizer.param_groups[0]["weight_decay"] *= 0.7
+    assert (store.stats.compiled, store.stats.hits) == before
+
+
 def test_first_step_of_adam_is_lr():
     path = run(lambda p: Adam(p, lr=0.1, eps=0), [np.array([1e-5, -3.0, 1e4, 7.0])])
     assert np.allclose(path[0], START - 0.1 * np.array([1, -1, 1, 1]))
@@ -109,7 +216,12 @@ def test_amsgrad_differs():
 
 def test_float32_stays_float32():
     p = Parameter(ones(3))
-    for optimizer in (SGD([p], momentum=0.9), Adam([p], amsgrad=True)):
+    for optimizer in (
+        SGD([p], momentum=0.9),
+        Adam([p], amsgrad=True),
+        AdamW([p]),
+        RMSprop([p], momentum=0.9, centered=True),
+    ):
         p.grad = ones(3)
         optimizer.step()
         assert p.dtype == "float32" and p.is_leaf and p.requires_grad
@@ -121,15 +233,19 @@ def test_float32_stays_float32():
 
 
 class Both:
+    """All kinds."""
+
     def __init__(self, params):
         self.kinds = [
             SGD(params, lr=0.1, momentum=0.9, weight_decay=0.5),
             Adam(params, lr=0.1, weight_decay=0.5),
+            AdamW(params, lr=0.1, weight_decay=0.5),
+            RMSprop(params, lr=0.1, weight_decay=0.5, momentum=0.9, centered=True),
         ]
 
 
 def test_frozen_parameters_never_move():
-    for optimizer_of in (lambda p: Both(p).kinds[0], lambda p: Both(p).kinds[1]):
+    for optimizer_of in (lambda p, i=i: Both(p).kinds[i] for i in range(4)):
         a, b = Parameter(ones(2)), Parameter(ones(2))
         optimizer = optimizer_of([a, b])
         b.grad = zeros(2)

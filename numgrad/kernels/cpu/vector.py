@@ -148,7 +148,9 @@ def _lanes_between(builder, type_, first, last):
     below = builder.icmp_signed("<", numbers, splat_value(builder, last, wide))
     if isinstance(first, ir.Constant):
         return below
-    return builder.and_(builder.icmp_signed(">=", numbers, splat_value(builder, first, wide)), below)
+    return builder.and_(
+        builder.icmp_signed(">=", numbers, splat_value(builder, first, wide)), below
+    )
 
 
 def _masked(builder, kind, type_):

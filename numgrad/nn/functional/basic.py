@@ -1,11 +1,11 @@
-"""Functions with the signatures of ``torch.nn.functional``."""
+"""Linear, dropout and the activations, with the signatures of ``torch.nn.functional``."""
 
 import math
 from typing import Any
 
-from .. import ops
-from ..ops.softmax import reduction_of
-from ..tensor import Tensor
+from ... import ops
+from ...ops.random import dropout_channels
+from ...tensor import Tensor
 
 # --------------------------------------------------------------------------------------- layers
 
@@ -31,6 +31,28 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return ops.dropout(input, p, inplace=inplace)
 
 
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero each channel with probability p and divide the others by 1 - p, when ``training``.
+
+    Args:
+        input: (n, c, h, w); (n, c, l) works too, and (n, c) with a warning.
+
+    Raises:
+        ValueError: p is not in [0, 1].
+        ShapeError: input has fewer axes than two.
+
+    Notes: J. Tompson et al., "Efficient object localization using convolutional networks"
+        (CVPR 2015).
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0:
+        return input
+    return dropout_channels(input, p, inplace)
+
+
 # ----------------------------------------------------------------------------------- activations
 
 
@@ -49,6 +71,22 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     if inplace:
         return ops.leaky_relu.in_place(input, negative_slope)
     return ops.leaky_relu(input, negative_slope)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """``x`` where positive, else ``weight · x``.
+
+    Args:
+        input: floating, of any shape; its channels are its axis 1.
+        weight: one value, or one a channel.
+
+    Raises:
+        ShapeError: weight has more axes than one, or not as many values as there are channels.
+        DtypeError: the dtypes differ.
+
+    Notes: K. He, X. Zhang, S. Ren, J. Sun, "Delving deep into rectifiers" (ICCV 2015), eq. 1.
+    """
+    return ops.prelu(input, weight)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -121,78 +159,21 @@ def log_softmax(
     return ops.log_softmax(input, dim, dtype)
 
 
-# ---------------------------------------------------------------------------------------- losses
+def relu_(input: Tensor) -> Tensor:
+    """`relu` in place."""
+    return relu(input, inplace=True)
 
 
-def mse_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """``(x - y)²``, reduced: its mean, its sum, or itself with ``none``.
-
-    Raises:
-        ShapeError: the shapes do not broadcast. Different shapes that do so warn.
-        ValueError: reduction is unknown.
-    """
-    return ops.mse_loss(input, target, reduction=reduction_of(size_average, reduce, reduction))
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`leaky_relu` in place."""
+    return leaky_relu(input, negative_slope, inplace=True)
 
 
-def l1_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """``|x - y|``, reduced: its mean, its sum, or itself with ``none``.
-
-    Raises:
-        ShapeError: the shapes do not broadcast.
-        ValueError: reduction is unknown.
-    """
-    return ops.l1_loss(input, target, reduction=reduction_of(size_average, reduce, reduction))
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`elu` in place."""
+    return elu(input, alpha, inplace=True)
 
 
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """``-w[y] · x[y]`` for log-probabilities x and class numbers y.
-
-    Args:
-        input: float (n, c), (c,) or (n, c, …): log-probabilities.
-        target: int64 (n,), () or (n, …): class numbers from 0 to c - 1.
-        weight: float (c,): a factor a class, 1 if None.
-        ignore_index: targets of this number count for nothing.
-        reduction: ``none``; ``sum``; ``mean``, the sum over the sum of the weights that counted.
-
-    Raises:
-        ShapeError: the shapes do not fit.
-        DtypeError: target is not of integers.
-        IndexError: a target is no class.
-        ValueError: reduction is unknown.
-    """
-    reduction = reduction_of(size_average, reduce, reduction)
-    return ops.nll_loss(input, target, weight, ignore_index=ignore_index, reduction=reduction)
-
-
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """`nll_loss` of `log_softmax`: input are scores of any scale. See there for the rest."""
-    reduction = reduction_of(size_average, reduce, reduction)
-    return ops.cross_entropy(input, target, weight, ignore_index=ignore_index, reduction=reduction)
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`hardtanh` in place."""
+    return hardtanh(input, min_val, max_val, inplace=True)

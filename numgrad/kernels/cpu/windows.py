@@ -1,0 +1,69 @@
+"""What the kernels of pooling and interpolation share: planes, and where windows lie in them.
+
+Operands are (n, c, h, w), taken apart into ``n * c`` planes; the slots are those that
+``numgrad.kernels.cpu.pooling`` lists.
+"""
+
+from collections.abc import Callable
+
+from numba import njit
+
+from ..native import load_i64
+from ..store import Handwritten, kernel
+from .indexing import _at, _size
+
+inline = njit(error_model="numpy", forceinline=True)
+
+
+def named(name: str, function: Callable[..., None]) -> Handwritten:
+    function.__name__ = function.__qualname__ = name
+    return kernel()(function)
+
+
+@inline
+def first_cell(i, stride, padding, adaptive, size, count):
+    """The first cell of window i along an axis; negative in the padding."""
+    return i * size // count if adaptive != 0 else i * stride - padding
+
+
+@inline
+def cell_count(i, kernel_size, adaptive, size, count):
+    """How many cells window i has along an axis, with those in the padding."""
+    if adaptive != 0:
+        return ((i + 1) * size + count - 1) // count - i * size // count
+    return kernel_size
+
+
+@inline
+def cells_inside(first, cells, dilation, size):
+    """(lo, hi): the cells lo <= r < hi of a window that are inside of the axis."""
+    lo = max(0, -(first // dilation))
+    return lo, min(cells, (size - first + dilation - 1) // dilation)
+
+
+@inline
+def plane_offset(args, item):
+    """The offset in bytes of plane ``item`` of the operand."""
+    c = load_i64(args, 4)
+    return item // c * load_i64(args, 5) + item % c * load_i64(args, 6)
+
+
+@inline
+def columns_of(args, j0, j1):
+    """(left, right): the columns that the windows j0 <= j < j1 cover, padding included."""
+    w, ow, kw = load_i64(args, 10), load_i64(args, 12), load_i64(args, 14)
+    stride, padding, dilation = load_i64(args, 16), load_i64(args, 18), load_i64(args, 20)
+    adaptive = load_i64(args, 21)
+    left = first_cell(j0, stride, padding, adaptive, w, ow)
+    last = first_cell(j1 - 1, stride, padding, adaptive, w, ow)
+    return left, last + (cell_count(j1 - 1, kw, adaptive, w, ow) - 1) * dilation + 1
+
+
+@inline
+def contiguous_row(address, offset, stride, count, spare, dtype):
+    """A row of ``count`` items as contiguous ones: itself, or copied to ``spare``."""
+    if stride == _size(dtype):
+        return _at(address, offset, dtype)
+    for k in range(count):
+        spare[k] = _at(address, offset + k * stride, dtype)[0]
+    return spare

@@ -1,0 +1,1 @@
+"""Kernels for NVIDIA GPUs. ``runtime`` alone touches the package numba-cuda; it imports it late."""

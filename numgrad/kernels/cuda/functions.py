@@ -1,0 +1,48 @@
+"""Scalar functions that generated CUDA kernels call: those of libdevice, under the names that
+``numgrad.kernels.cpu.functions`` has, ``exp_float32`` and so on.
+
+In the simulator, where libdevice does nothing, NumPy functions stand in for them: unlike those of
+``math`` they give inf and nan as the GPU does.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import runtime
+
+
+def _erf(x: Any) -> Any:
+    return type(x)(math.erf(x))
+
+
+FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "exp": ("exp", np.exp),
+    "expm1": ("expm1", np.expm1),
+    "log": ("log", np.log),
+    "log1p": ("log1p", np.log1p),
+    "tanh": ("tanh", np.tanh),
+    "erf": ("erf", _erf),
+    "sqrt": ("sqrt", np.sqrt),
+    "abs": ("fabs", np.fabs),
+    "floor": ("floor", np.floor),
+    "ceil": ("ceil", np.ceil),
+    "trunc": ("trunc", np.trunc),
+    "round": ("rint", np.rint),
+}
+"""Name in the scalar language -> (name in libdevice, its twin for the simulator)."""
+
+
+@functools.cache
+def bound() -> dict[str, Any]:
+    """Every function under the name that kernels call it by."""
+    found: dict[str, Any] = {}
+    for name, (device_name, twin) in FUNCTIONS.items():
+        for dtype, suffix in (("float32", "f"), ("float64", "")):
+            found[f"{name}_{dtype}"] = (
+                twin if runtime.simulated() else runtime.libdevice(device_name + suffix)
+            )
+    return found

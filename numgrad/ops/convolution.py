@@ -1,0 +1,514 @@
+"""Convolution over one or two spatial axes: a closed family of three entries, and the public
+functions.
+
+All three are bilinear and share their attributes, so each is the gradient of the others:
+
+=========================  ===================  =======================================
+entry                      operands             result
+=========================  ===================  =======================================
+``convolution``            x, weight            y: what each place of x is weighed to
+``convolution_transposed``  y, weight           x: the adjoint in x
+``convolution_weight``     x, y                 weight: the adjoint in weight
+=========================  ===================  =======================================
+
+``size`` is always the spatial size of the result: a stride leaves that of x open, and beyond the
+last place of y there may be more of x than y reads.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.mode import composite
+from ..kernels import convolution as kernels
+from .kernel_calls import contiguous_array, workspace
+from .movement import reshape, unsqueeze
+from .primitive import primitive, tensor_operand
+from .reduction import sum_over
+
+# ------------------------------------------------------------------------------------------ entries
+
+
+def _planes(array: np.ndarray) -> np.ndarray:
+    """With two spatial axes, the first of length 1 if there was one only; no copy."""
+    return array if array.ndim == 4 else array[:, :, None]
+
+
+def _geometry(
+    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], groups: int
+) -> dict[str, Any]:
+    """The attributes as the kernels take them: pairs."""
+    if len(stride) == 1:
+        stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
+    return {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+
+
+def _shift(bias: np.ndarray | None) -> np.ndarray | None:
+    return None if bias is None else contiguous_array(bias)
+
+
+def _of_channels(g: Any) -> Any:
+    """The sum over all axes but the channels'. Space first: those axes merge, so nothing is
+    copied."""
+    planes = sum_over(g, axes=tuple(range(2, g.dim())), keepdim=False)
+    return sum_over(planes, axes=(0,), keepdim=False)
+
+
+def _infer(x: Any, weight: Any, bias: Any = None, *, size: Any, groups: int, **attrs: Any) -> Any:
+    return (x.shape[0], weight.shape[0], *size), x.dtype
+
+
+def _infer_transposed(
+    x: Any, weight: Any, bias: Any = None, *, size: Any, groups: int, **attrs: Any
+) -> Any:
+    return (x.shape[0], weight.shape[1] * groups, *size), x.dtype
+
+
+def _infer_weight(x: Any, y: Any, *, size: Any, groups: int, **attrs: Any) -> Any:
+    return (y.shape[1], x.shape[1] // groups, *size), x.dtype
+
+
+def _convolved(g: Any, weight: Any, size: Any, *attrs: Any) -> Any:
+    return convolution(g, weight, size=size[2:], **_named(*attrs))
+
+
+def _transposed(g: Any, weight: Any, size: Any, *attrs: Any) -> Any:
+    return convolution_transposed(g, weight, size=size[2:], **_named(*attrs))
+
+
+def _weight(x: Any, y: Any, size: Any, *attrs: Any) -> Any:
+    return convolution_weight(x, y, size=size[2:], **_named(*attrs))
+
+
+def _named(stride: Any, padding: Any, dilation: Any, groups: int) -> dict[str, Any]:
+    return {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+
+
+@primitive(
+    infer=_infer,
+    dx=lambda g, weight, x_shape, stride, padding, dilation, groups: _transposed(
+        g, weight, x_shape, stride, padding, dilation, groups
+    ),
+    dweight=lambda g, x, weight_shape, stride, padding, dilation, groups: _weight(
+        x, g, weight_shape, stride, padding, dilation, groups
+    ),
+    dbias=lambda g: _of_channels(g),
+    deferrable=True,
+    reference="numgrad.kernels.reference.convolution:convolve",
+)
+def convolution(out, x, weight, bias=None, *, size, stride, padding, dilation, groups):
+    """``out[n, k, i, j] = Σ x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw] · weight[k, c, r, s]``
+    over the c of k's group, r and s, with zeros outside x, ``+ bias[k]``; operands of any strides,
+    without copies. ``size`` may be less or more than what fits: beyond the end x is 0, too."""
+    attrs = _geometry(stride, padding, dilation, groups)
+    kernels.convolve(
+        _planes(out), _planes(x), _planes(weight), **attrs, workspace=workspace, shift=_shift(bias)
+    )
+
+
+@primitive(
+    infer=_infer_transposed,
+    dx=lambda g, weight, x_shape, stride, padding, dilation, groups: _convolved(
+        g, weight, x_shape, stride, padding, dilation, groups
+    ),
+    dweight=lambda g, x, weight_shape, stride, padding, dilation, groups: _weight(
+        g, x, weight_shape, stride, padding, dilation, groups
+    ),
+    dbias=lambda g: _of_channels(g),
+    reference="numgrad.kernels.reference.convolution:convolve_transposed",
+)
+def convolution_transposed(out, x, weight, bias=None, *, size, stride, padding, dilation, groups):
+    """The adjoint of `convolution` in its x: each ``x[n, k, i, j] · weight[k, c, r, s]`` is added
+    to ``out[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]`` if that is inside, and ``bias[c]`` to all.
+    """
+    attrs = _geometry(stride, padding, dilation, groups)
+    kernels.convolve_transposed(
+        _planes(out), _planes(x), _planes(weight), **attrs, workspace=workspace, shift=_shift(bias)
+    )
+
+
+@primitive(
+    infer=_infer_weight,
+    dx=lambda g, y, x_shape, stride, padding, dilation, groups: _transposed(
+        y, g, x_shape, stride, padding, dilation, groups
+    ),
+    dy=lambda g, x, y_shape, stride, padding, dilation, groups: _convolved(
+        x, g, y_shape, stride, padding, dilation, groups
+    ),
+    reference="numgrad.kernels.reference.convolution:weight_gradient",
+)
+def convolution_weight(out, x, y, *, size, stride, padding, dilation, groups):
+    """The adjoint of `convolution` in its weight: ``out[k, c, r, s]`` is the sum over n, i, j of
+    ``y[n, k, i, j] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]``."""
+    attrs = _geometry(stride, padding, dilation, groups)
+    kernels.weight_gradient(_planes(out), _planes(x), _planes(y), **attrs, workspace=workspace)
+
+
+# ------------------------------------------------------------------------------------------- checks
+
+LARGEST = 2**31 - 1
+"""Of a stride, padding or dilation: places are counted in 64 bits, and products must fit."""
+
+
+def lengths(op: str, name: str, value: Any, n: int, least: int) -> tuple[int, ...]:
+    """``value`` as n integers from one, or from n of them.
+
+    Raises:
+        TypeError: not of integers.
+        ValueError: another number of them, or one below ``least``.
+    """
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if any(isinstance(v, bool) or not isinstance(v, (int, np.integer)) for v in given):
+        raise TypeError(expected(op, "integers", name, repr(value), f"pass one or {n} of them"))
+    if len(given) not in (1, n):
+        raise ValueError(
+            expected(op, f"one integer or {n}", name, repr(value), "pass one for each spatial axis")
+        )
+    if not all(least <= v <= LARGEST for v in given):
+        raise ValueError(
+            expected(
+                op,
+                f"{'positive' if least else 'non-negative'} integers below 2**31",
+                name,
+                repr(value),
+                "padding that cuts is a slice of the input" if name == "padding" else "use 1",
+            )
+        )
+    return tuple(int(v) for v in given) * (n // len(given))
+
+
+def _groups(op: str, groups: Any, weight: Any) -> int:
+    (found,) = lengths(op, "groups", groups, 1, 1)
+    if weight.shape[0] % found:
+        raise ShapeError(
+            expected(
+                op,
+                f"a first axis that {found} groups divide",
+                "weight",
+                shown(weight),
+                "change groups",
+            )
+        )
+    return found
+
+
+def _operands(op: str, n: int, input: Any, weight: Any, bias: Any) -> None:
+    """Raise unless the operands are tensors of one floating dtype with the axes they need."""
+    tensor_operand(op, input, "input")
+    tensor_operand(op, weight, "weight")
+    if input.dim() not in (n + 1, n + 2):
+        raise ShapeError(
+            expected(
+                op,
+                f"{n + 2} axes, or {n + 1} without a batch,",
+                "input",
+                shown(input),
+                "unsqueeze or reshape it",
+            )
+        )
+    if weight.dim() != n + 2 or 0 in weight.shape:
+        raise ShapeError(
+            expected(op, f"{n + 2} axes, none empty,", "weight", shown(weight), "reshape it")
+        )
+    if 0 in input.shape[-n:]:
+        raise ShapeError(
+            expected(op, "spatial axes of length 1 or more", "input", shown(input), "pad it")
+        )
+    named = [("input", input), ("weight", weight)]
+    if bias is not None:
+        named.append(("bias", tensor_operand(op, bias, "bias")))
+    for name, x in named:
+        if x.dtype.kind != "f":
+            raise DtypeError(
+                expected(op, "a floating dtype", name, shown(x), "convert it with .float()")
+            )
+        if x.dtype != input.dtype:
+            raise DtypeError(
+                expected(
+                    op,
+                    f"dtype {input.dtype} as the input has",
+                    name,
+                    shown(x),
+                    f"convert one of them; the input is {shown(input)}",
+                )
+            )
+
+
+def _check_channels(op: str, input: Any, n: int, channels: int, weight: Any, groups: int) -> None:
+    if input.shape[-n - 1] != channels:
+        raise ShapeError(
+            expected(
+                op,
+                f"{channels} channels",
+                "input",
+                shown(input),
+                f"its axis {input.dim() - n - 1} must fit weight {weight.shape} with {groups} "
+                f"group{'s' * (groups > 1)}",
+            )
+        )
+
+
+def _check_bias(op: str, bias: Any, channels: int) -> None:
+    if bias is not None and bias.shape != (channels,):
+        raise ShapeError(
+            expected(op, f"shape ({channels},)", "bias", shown(bias), "one for each output channel")
+        )
+
+
+def same_padding(
+    op: str, stride: Sequence[int], dilation: Sequence[int], kernel: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after each axis with which the result is as long as the input; the odd
+    one comes after.
+
+    Raises:
+        ValueError: with a stride that is not possible.
+    """
+    if any(s != 1 for s in stride):
+        raise ValueError(
+            expected(op, "stride 1 with padding='same'", "stride", tuple(stride), "give integers")
+        )
+    total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+
+
+# ------------------------------------------------------------------------------------------- public
+
+
+def _batched(entry: Any, n: int, input: Any, weight: Any, bias: Any, attrs: Any) -> Any:
+    """Run an entry, also without a batch axis."""
+    if input.dim() == n + 2:
+        return entry(input, weight, bias, **attrs)
+    out = entry(unsqueeze(input, 0), weight, bias, **attrs)
+    return reshape(out, *out.shape[1:])
+
+
+def _conv(
+    op: str,
+    n: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+) -> Any:
+    _operands(op, n, input, weight, bias)
+    groups = _groups(op, groups, weight)
+    _check_channels(op, input, n, weight.shape[1] * groups, weight, groups)
+    _check_bias(op, bias, weight.shape[0])
+    stride = lengths(op, "stride", stride, n, 1)
+    dilation = lengths(op, "dilation", dilation, n, 1)
+    kernel = weight.shape[2:]
+    if padding == "same":
+        before, after = same_padding(op, stride, dilation, kernel)
+    elif isinstance(padding, str) and padding != "valid":
+        raise ValueError(
+            expected(op, "integers, 'valid' or 'same'", "padding", repr(padding), "use one of them")
+        )
+    else:
+        before = after = lengths(op, "padding", 0 if padding == "valid" else padding, n, 0)
+    padded = [h + p + q for h, p, q in zip(input.shape[-n:], before, after, strict=True)]
+    extent = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    if any(e > h for e, h in zip(extent, padded, strict=True)):
+        raise ShapeError(
+            expected(
+                op,
+                f"a kernel that fits into the padded input {tuple(padded)}",
+                "weight",
+                f"one that reaches over {tuple(extent)} (weight {weight.shape}, input "
+                f"{input.shape}, padding {padding!r}, dilation {dilation})",
+                "pad more",
+            )
+        )
+    size = tuple((h - e) // s + 1 for h, e, s in zip(padded, extent, stride, strict=True))
+    attrs = {"size": size, **_named(stride, before, dilation, groups)}
+    return _batched(convolution, n, input, weight, bias, attrs)
+
+
+@composite
+def conv1d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+) -> Any:
+    """Cross-correlation of sequences, (n, c, l) or (c, l), with weight (k, c / groups, r).
+
+    See `conv2d`, which has one more axis of each.
+    """
+    return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite
+def conv2d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+) -> Any:
+    """Cross-correlation of images, ``out[n, k, i, j] = bias[k] +
+    Σ input[n, c, i·stride + r·dilation - padding, …] · weight[k, c, r, s]`` over c, r and s.
+
+    Args:
+        input: (n, c, h, w) or (c, h, w), of any strides.
+        weight: (k, c / groups, r, s).
+        bias: (k,) or None.
+        stride, dilation: an integer or one for each of h and w.
+        padding: zeros before and after each axis, the same way; ``'valid'`` for none; ``'same'``
+            for as many as keep the size (stride 1 only; an odd one comes after).
+        groups: into how many groups channels are split: output channels see those of their own.
+
+    Returns:
+        (n, k, oh, ow), ``oh = (h + 2·padding - dilation·(r - 1) - 1) // stride + 1``.
+
+    Raises:
+        ShapeError: axes, channels, groups or bias do not fit; the kernel is larger than the padded
+            input.
+        DtypeError: dtypes differ or are not floating.
+        ValueError: stride, dilation or groups below 1, padding below 0.
+    """
+    return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv_transpose(
+    op: str,
+    n: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+) -> Any:
+    _operands(op, n, input, weight, bias)
+    groups = _groups(op, groups, weight)
+    _check_channels(op, input, n, weight.shape[0], weight, groups)
+    _check_bias(op, bias, weight.shape[1] * groups)
+    stride = lengths(op, "stride", stride, n, 1)
+    padding = lengths(op, "padding", padding, n, 0)
+    dilation = lengths(op, "dilation", dilation, n, 1)
+    extra = lengths(op, "output_padding", output_padding, n, 0)
+    if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
+        raise ValueError(
+            expected(
+                op,
+                "less than stride or dilation",
+                "output_padding",
+                f"{extra} (stride {stride}, dilation {dilation})",
+                "pad the result instead",
+            )
+        )
+    size = transposed_size(input.shape[-n:], weight.shape[2:], stride, padding, dilation, extra)
+    if any(h < 1 for h in size):
+        raise ShapeError(
+            expected(
+                op,
+                "a result with spatial axes of length 1 or more",
+                "input",
+                f"{size} (input {input.shape}, weight {weight.shape}, padding {padding})",
+                "pad less",
+            )
+        )
+    attrs = {"size": size, **_named(stride, padding, dilation, groups)}
+    return _batched(convolution_transposed, n, input, weight, bias, attrs)
+
+
+def transposed_size(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    extra: Sequence[int],
+) -> tuple[int, ...]:
+    """The spatial size of a transposed convolution, ``extra`` included."""
+    return tuple(
+        (h - 1) * s - 2 * p + d * (k - 1) + 1 + e
+        for h, k, s, p, d, e in zip(size, kernel, stride, padding, dilation, extra, strict=True)
+    )
+
+
+@composite
+def conv_transpose1d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: Any = 1,
+    dilation: Any = 1,
+) -> Any:
+    """The adjoint of `conv1d`: (n, k, l) or (k, l) with weight (k, c / groups, r).
+
+    See `conv_transpose2d`, which has one more axis of each.
+    """
+    return _conv_transpose(
+        "conv_transpose1d",
+        1,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+@composite
+def conv_transpose2d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: Any = 1,
+    dilation: Any = 1,
+) -> Any:
+    """The adjoint of `conv2d`, which is its gradient for the input: each ``input[n, k, i, j] ·
+    weight[k, c, r, s]`` is added to ``out[n, c, i·stride + r·dilation - padding, …]``.
+
+    Args:
+        input: (n, k, h, w) or (k, h, w), of any strides.
+        weight: (k, c / groups, r, s).
+        bias: (c,) or None.
+        stride, padding, dilation, groups: those of the `conv2d` it is the adjoint of.
+        output_padding: how much longer the result is at its end: with a stride, inputs of several
+            sizes give the same output of `conv2d`.
+
+    Returns:
+        (n, c, oh, ow), ``oh = (h - 1)·stride - 2·padding + dilation·(r - 1) + 1 + output_padding``.
+
+    Raises:
+        ShapeError: axes, channels, groups or bias do not fit; the result would be empty.
+        DtypeError: dtypes differ or are not floating.
+        ValueError: stride, dilation or groups below 1, padding below 0, output_padding not less
+            than stride or dilation.
+    """
+    return _conv_transpose(
+        "conv_transpose2d",
+        2,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )

@@ -1,0 +1,596 @@
+"""Convolution, its two adjoints, the public functions: values, gradients, what is kept, errors."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import signal
+
+import numgrad
+from numgrad import memory
+from numgrad.autograd import grad
+from numgrad.graph.errors import ShapeError
+from numgrad.kernels import launch
+from numgrad.kernels.reference import convolution as reference
+from numgrad.ops.convolution import convolution, convolution_transposed, convolution_weight
+from tests.checks import assert_close, check_gradients, layouts
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-13}
+
+
+@st.composite
+def geometries(draw):
+    """(axes, shapes of x, weight and y, attributes): y smaller or larger than what fits, too."""
+    axes = draw(st.sampled_from((1, 2)))
+    n, groups = draw(st.integers(0, 3)), draw(st.integers(1, 3))
+    # Few outputs a group, or one input, have kernels of their own.
+    c, k = draw(st.sampled_from((1, 2, 5))), draw(st.sampled_from((1, 2, 4, 5, 9)))
+
+    def each(low, high):
+        return tuple(draw(st.integers(low, high)) for _ in range(axes))
+
+    kernel, stride, padding, dilation = each(1, 4), each(1, 4), each(0, 3), each(1, 3)
+    fits, size = each(0, 5), []
+    x = each(0, 3)
+    spatial = []
+    for more, left, r, s, p, d in zip(fits, x, kernel, stride, padding, dilation, strict=True):
+        h = max(d * (r - 1) + 1 + more * s + min(left, s - 1) - 2 * p, 1)
+        spatial.append(h)
+        size.append(max((h + 2 * p - d * (r - 1) - 1) // s + 1 + draw(st.integers(-1, 1)), 1))
+    attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    shapes = (
+        (n, groups * c, *spatial),
+        (groups * k, c, *kernel),
+        (n, groups * k, *size),
+    )
+    return axes, shapes, attrs
+
+
+def pairs(axes, attrs):
+    """Attributes as the twins take them, and a function that gives arrays two spatial axes."""
+    if axes == 2:
+        return attrs, lambda a: a
+    widened = {
+        "stride": (1, *attrs["stride"]),
+        "padding": (0, *attrs["padding"]),
+        "dilation": (1, *attrs["dilation"]),
+        "groups": attrs["groups"],
+    }
+    return widened, lambda a: a[:, :, None]
+
+
+def twin(function, shape, *arrays, axes, shift=None, **attrs):
+    """The answer of a reference function in float64."""
+    attrs, wide = pairs(axes, attrs)
+    out = np.full(shape, np.nan)
+    if shift is not None:
+        attrs["shift"] = shift
+    function(wide(out), *(wide(a) for a in arrays), **attrs)
+    return out
+
+
+def scattered(array, kind):
+    """The same values in another layout."""
+    if kind != "walled":
+        return layouts(array, None)[kind] if array.size else array
+    room = np.full([n + 5 for n in array.shape], np.nan, array.dtype)
+    room[tuple(slice(2, n + 2) for n in array.shape)] = array
+    return room[tuple(slice(2, n + 2) for n in array.shape)]
+
+
+KINDS = ("contiguous", "transposed", "stepped", "walled", "flipped")
+"""Walled: what stands around is nan, so that reading it shows."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    geometries(),
+    st.sampled_from(("float32", "float64")),
+    st.booleans(),
+    st.tuples(*[st.sampled_from(KINDS)] * 3),
+    st.integers(0, 2**32 - 1),
+)
+def test_entries(geometry, dtype, with_bias, kinds, seed):
+    """All three entries against their twins, on operands of any layout, and as adjoints."""
+    axes, (x_shape, w_shape, y_shape), attrs = geometry
+    rng = np.random.default_rng(seed)
+    x, w, y = (rng.standard_normal(s).astype(dtype) for s in (x_shape, w_shape, y_shape))
+    bias = rng.standard_normal(w_shape[0]).astype(dtype) if with_bias else None
+    back = rng.standard_normal(x_shape[1]).astype(dtype) if with_bias else None
+    a, v, b = (
+        numgrad.from_numpy(scattered(z, kind)) for z, kind in zip((x, w, y), kinds, strict=True)
+    )
+    optional = [
+        None if z is None else numgrad.from_numpy(np.repeat(z, 2)[::2]) for z in (bias, back)
+    ]
+    tolerance = TOLERANCE[dtype]
+
+    got = convolution(a, v, optional[0], size=y_shape[2:], **attrs)
+    expected = twin(reference.convolve, y_shape, x, w, axes=axes, shift=bias, **attrs)
+    assert got.dtype == dtype and got.array.flags.c_contiguous
+    assert_close(got.numpy(), expected, tolerance, "convolution", 1.0)
+
+    got = convolution_transposed(b, v, optional[1], size=x_shape[2:], **attrs)
+    expected = twin(reference.convolve_transposed, x_shape, y, w, axes=axes, shift=back, **attrs)
+    assert_close(got.numpy(), expected, tolerance, "convolution_transposed", 1.0)
+
+    got = convolution_weight(a, b, size=w_shape[2:], **attrs)
+    expected = twin(reference.weight_gradient, w_shape, x, y, axes=axes, **attrs)
+    assert_close(got.numpy(), expected, tolerance, "convolution_weight", 1.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(geometries(), st.integers(0, 2**32 - 1))
+def test_twins(geometry, seed):
+    """The answer key: the first by SciPy, the others as its adjoints."""
+    axes, (x_shape, w_shape, y_shape), attrs = geometry
+    rng = np.random.default_rng(seed)
+    x, w, y = (rng.standard_normal(s) for s in (x_shape, w_shape, y_shape))
+    product = twin(reference.convolve, y_shape, x, w, axes=axes, **attrs)
+    padding, dilation, stride = attrs["padding"], attrs["dilation"], attrs["stride"]
+    depth, rows = w_shape[1], w_shape[0] // attrs["groups"]
+    spread = np.zeros(
+        (*w_shape[:2], *(d * (r - 1) + 1 for d, r in zip(dilation, w_shape[2:], strict=True)))
+    )
+    spread[(..., *(slice(None, None, d) for d in dilation))] = w
+    more = [(0, 0), (0, 0), *((p, p + 9) for p in padding)]
+    padded = np.pad(x, more)
+    for n, k in np.ndindex(*y_shape[:2]):
+        own = padded[n, k // rows * depth : (k // rows + 1) * depth]
+        expected = signal.correlate(own, spread[k], "valid", "direct")[0]
+        expected = expected[tuple(slice(None, None, s) for s in stride)]
+        expected = expected[tuple(slice(0, h) for h in y_shape[2:])]
+        assert_close(product[n, k], expected, 1e-13, "convolve", 1.0)
+    back = twin(reference.convolve_transposed, x_shape, y, w, axes=axes, **attrs)
+    weight = twin(reference.weight_gradient, w_shape, x, y, axes=axes, **attrs)
+    total = np.sum(np.abs(product * y)) + 1
+    assert abs(np.sum(product * y) - np.sum(back * x)) < 1e-12 * total
+    assert abs(np.sum(product * y) - np.sum(weight * w)) < 1e-12 * total
+
+
+# ----------------------------------------------------------------------------------- larger shapes
+
+LAYERS = [  # x, weight, arguments: as networks have them, past the edges of tiles and blocks
+    ((1, 3, 33, 35), (16, 3, 7, 7), {"stride": 2, "padding": 3}),
+    ((2, 16, 14, 15), (32, 16, 3, 3), {"padding": 1}),
+    ((1, 65, 9, 8), (33, 65, 3, 3), {"padding": 1}),
+    ((2, 32, 13, 13), (48, 32, 3, 3), {"stride": 2, "padding": 1}),
+    ((3, 40, 7, 7), (70, 40, 1, 1), {}),
+    ((3, 40, 8, 7), (70, 40, 1, 1), {"stride": 2}),
+    ((2, 24, 19, 18), (24, 1, 3, 3), {"padding": 1, "groups": 24}),
+    ((2, 24, 19, 18), (48, 1, 3, 3), {"padding": 1, "groups": 24, "stride": 2}),
+    ((2, 12, 9, 270), (20, 3, 3, 2), {"groups": 4, "padding": (1, 0)}),
+    ((1, 1, 28, 28), (6, 1, 5, 5), {}),
+    ((1, 512, 2, 2), (130, 512, 3, 3), {"padding": 1}),
+    ((4, 8, 40), (17, 8, 5), {"padding": 2, "dilation": 2}),
+]
+
+
+def convolve(x):
+    return numgrad.conv2d if x.ndim == 4 else numgrad.conv1d
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("x_shape", "w_shape", "named"), LAYERS)
+def test_layers(x_shape, w_shape, named, dtype):
+    """Result and gradients against the twins, with the same bits at one thread and at several."""
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(s).astype(dtype) for s in (x_shape, w_shape, w_shape[:1])]
+    x, w, bias = arrays
+    threads = launch.get_num_threads()
+    results = []
+    for count in (1, max(threads, 2)):
+        numgrad.set_num_threads(count)
+        try:
+            tensors = [numgrad.tensor(a, requires_grad=True) for a in arrays]
+            out = convolve(x)(*tensors, **named)
+            g = np.random.default_rng(2).standard_normal(out.shape).astype(dtype)
+            out.backward(numgrad.tensor(g))
+            results.append([out.detach().numpy(), *(t.grad.numpy() for t in tensors)])
+        finally:
+            numgrad.set_num_threads(threads)
+    for one, several in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, several)
+
+    axes = x.ndim - 2
+    attrs = {"stride": 1, "padding": 0, "dilation": 1, **named}
+    attrs = {k: v if isinstance(v, tuple) else (v,) * axes for k, v in attrs.items()}
+    attrs.update(groups=named.get("groups", 1), axes=axes)
+    expected = [
+        twin(reference.convolve, g.shape, x, w, shift=bias, **attrs),
+        twin(reference.convolve_transposed, x.shape, g, w, **attrs),
+        twin(reference.weight_gradient, w.shape, x, g, **attrs),
+        g.astype(np.float64).sum((0, *range(2, g.ndim))),
+    ]
+    for got, wanted, what in zip(results[0], expected, ("out", "dx", "dw", "db"), strict=True):
+        assert_close(got, wanted, TOLERANCE[dtype], what)
+
+
+# --------------------------------------------------------------------------------------- gradients
+
+GRADIENTS = [
+    (numgrad.conv1d, (2, 3, 7), (4, 3, 3), {"padding": 1}),
+    (numgrad.conv1d, (3, 8), (4, 3, 2), {"padding": "same", "dilation": 3}),
+    (numgrad.conv1d, (2, 4, 9), (6, 2, 2), {"stride": 3, "padding": 2, "groups": 2}),
+    (numgrad.conv2d, (2, 3, 5, 4), (2, 3, 3, 3), {}),
+    (numgrad.conv2d, (2, 3, 5, 4), (5, 3, 3, 3), {"padding": 1}),
+    (numgrad.conv2d, (3, 5, 6), (4, 3, 2, 4), {"padding": "same"}),
+    (numgrad.conv2d, (2, 3, 7, 6), (4, 3, 3, 3), {"stride": 2, "padding": 1}),
+    (numgrad.conv2d, (2, 4, 6, 7), (4, 1, 3, 2), {"groups": 4, "padding": (1, 0)}),
+    (
+        numgrad.conv2d,
+        (1, 4, 8, 8),
+        (6, 2, 3, 2),
+        {"groups": 2, "stride": (1, 3), "dilation": (2, 3), "padding": (2, 1)},
+    ),
+    (numgrad.conv_transpose1d, (2, 3, 5), (3, 2, 3), {"stride": 2, "output_padding": 1}),
+    (numgrad.conv_transpose1d, (3, 5), (3, 2, 3), {"dilation": 3, "output_padding": 2}),
+    (numgrad.conv_transpose2d, (2, 3, 4, 3), (3, 2, 3, 3), {"padding": 1}),
+    (
+        numgrad.conv_transpose2d,
+        (2, 4, 3, 3),
+        (4, 3, 2, 3),
+        {"stride": (2, 3), "groups": 2, "output_padding": (1, 2), "padding": (0, 1)},
+    ),
+]
+
+
+def bias_of(function, weight, named):
+    transposed = function in (numgrad.conv_transpose1d, numgrad.conv_transpose2d)
+    return (weight[1] * named.get("groups", 1) if transposed else weight[0],)
+
+
+@pytest.mark.parametrize(("function", "x", "weight", "named"), GRADIENTS)
+def test_gradients(function, x, weight, named):
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal(s) for s in (x, weight, bias_of(function, weight, named))]
+    name = function.__name__
+    check_gradients(lambda *t: function(*t, **named), arrays, name)
+    check_gradients(lambda *t: function(*t, **named), arrays[:2], name)
+
+
+@pytest.mark.parametrize(
+    ("entry", "shapes", "attrs"),
+    [
+        # size is less than what fits, as much, and more
+        *[
+            (convolution, ((2, 2, 6), (4, 2, 3)), {"size": (n,), "stride": (2,), "padding": (1,)})
+            for n in (2, 3, 5)
+        ],
+        *[
+            (
+                convolution_transposed,
+                ((2, 4, 3, 3), (4, 1, 2, 3)),
+                {"size": n, "stride": (2, 1), "padding": (1, 0), "groups": 2},
+            )
+            for n in ((4, 5), (3, 4), (6, 7))
+        ],
+        (convolution_weight, ((2, 4, 6), (2, 6, 4)), {"size": (2,), "dilation": (2,), "groups": 2}),
+        (convolution_weight, ((2, 1, 5, 4), (2, 2, 3, 4)), {"size": (3, 2), "padding": (0, 1)}),
+    ],
+)
+def test_entries_gradients(entry, shapes, attrs):
+    axes = len(shapes[0]) - 2
+    attrs = {
+        "stride": (1,) * axes,
+        "padding": (0,) * axes,
+        "dilation": (1,) * axes,
+        "groups": 1,
+        **attrs,
+    }
+    rng = np.random.default_rng(4)
+    arrays = [rng.standard_normal(s) for s in shapes]
+    check_gradients(lambda x, y: entry(x, y, **attrs), arrays, entry.name)
+
+
+def test_third_order():
+    """Second gradients have gradients too: the family is closed."""
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(s) for s in ((1, 2, 5, 4), (2, 2, 2, 3))]
+
+    def first(x, w):
+        recorded = x.requires_grad
+        x, w = (x, w) if recorded else (x.requires_grad_(), w.requires_grad_())
+        y = numgrad.conv2d(x, w, stride=(2, 1), padding=1)
+        found = grad((y * y * y).sum(), [x, w], create_graph=True)
+        return tuple(found) if recorded else tuple(g.detach() for g in found)
+
+    check_gradients(first, arrays, "conv2d", float32=False)
+
+
+def test_strided_gradient():
+    """Incoming gradients of any layout, without a copy of them."""
+    rng = np.random.default_rng(6)
+    arrays = [rng.standard_normal(s) for s in ((2, 3, 5, 4), (4, 3, 2, 2), (4,))]
+    check_gradients(
+        lambda x, w, b: numgrad.conv2d(x, w, b, padding=1).permute(3, 1, 0, 2)[::2, 1:],
+        arrays,
+        "conv2d",
+    )
+    check_gradients(lambda x, w, b: numgrad.conv2d(x, w, b).sum((0, 3)), arrays, "conv2d")
+    x, w = arrays[:2]
+    y = twin(
+        reference.convolve, (2, 4, 4, 3), x, w, axes=2, stride=(1, 1), padding=(0, 0),
+        dilation=(1, 1), groups=1,
+    )  # fmt: skip
+    expected = None
+    for kind, g in layouts(y, None).items():
+        tensors = [numgrad.tensor(a, requires_grad=True) for a in arrays]
+        out = numgrad.conv2d(*tensors)
+        with memory.track() as m:
+            out.backward(numgrad.from_numpy(g))
+        found = [t.grad.numpy() for t in tensors]
+        expected = found if expected is None else expected
+        for got, wanted in zip(found, expected, strict=True):
+            assert_close(got, wanted, 1e-14, kind)
+        assert m.nodes == 0
+
+
+def test_strided_operands():
+    """x, weight and bias of any layout: the same values, no more memory than contiguous ones."""
+    rng = np.random.default_rng(7)
+    x, w, b = (rng.standard_normal(s) for s in ((2, 6, 19, 18), (8, 3, 3, 3), (8,)))
+    named = {"padding": 1, "groups": 2}
+
+    def run(x, w, b):
+        x, w, b = (numgrad.from_numpy(a) for a in (x, w, b))
+        with memory.track() as m:
+            out = numgrad.conv2d(x, w, b, **named)
+        return out.numpy(), m.peak_bytes
+
+    expected, peak = run(x, w, b)
+    for (i, p), (j, q) in itertools.product(layouts(x, None).items(), layouts(w, None).items()):
+        got, needed = run(p, q, b)
+        assert_close(got, expected, 1e-14, f"{i}, {j}")
+        assert needed == peak, (i, j)
+    got, _ = run(x, w, np.repeat(b, 2)[::2])
+    np.testing.assert_array_equal(got, expected)
+    image = numgrad.tensor(x[0, 0]).expand(2, 6, 19, 18)
+    kernel = numgrad.tensor(w[:, :1]).expand(8, 3, 3, 3)
+    got = numgrad.conv2d(image, kernel, **named).numpy()
+    wanted = numgrad.conv2d(image.contiguous(), kernel.contiguous(), **named).numpy()
+    assert_close(got, wanted, 1e-14, "expanded")
+
+
+def test_gradient_of_the_bias_copies_nothing():
+    b = numgrad.zeros(3, requires_grad=True)
+    out = numgrad.conv2d(numgrad.ones(4, 2, 40, 40), numgrad.ones(3, 2, 1, 1), b)
+    for g in (numgrad.ones_like(out), numgrad.ones(()).expand(*out.shape)):
+        b.grad = None
+        with memory.track() as m:
+            out.backward(g, retain_graph=True)
+        assert b.grad.tolist() == [6400] * 3
+        assert m.peak_bytes < 1024
+
+
+# ------------------------------------------------------------------------------------ what is kept
+
+
+def test_save_sets():
+    tensors = {"x", "weight", "bias", "y", "out"}
+    for x, w, b in itertools.product((False, True), repeat=3):
+        kept = {name for name, needed in (("x", w), ("weight", x)) if needed}
+        for entry in (convolution, convolution_transposed):
+            assert set(entry.save_set((x, w, b))) & tensors == kept
+    assert set(convolution_weight.save_set((True, False))) & tensors == {"y"}
+    assert set(convolution_weight.save_set((False, True))) & tensors == {"x"}
+
+
+@pytest.mark.parametrize("function", [numgrad.conv2d, numgrad.conv_transpose2d])
+def test_saves_only(function):
+    """A frozen weight does not keep its input, nor a constant input the weight."""
+    shapes = (2, 4, 5, 5), (4, 4, 2, 2), (4,)
+    for needs in itertools.product((False, True), repeat=3):
+        x, w, b = (
+            numgrad.ones(*s, requires_grad=need) for s, need in zip(shapes, needs, strict=True)
+        )
+        kept = [t for t, needed in ((x, needs[1]), (w, needs[0])) if needed]
+        with memory.track() as m:
+            out = function(x, w, b)
+        assert out.requires_grad == any(needs)
+        assert (m.nodes, m.saved_tensors) == (any(needs), len(kept)), needs
+        assert m.saved_bytes == sum(t.numel() * 4 for t in kept)
+
+
+def test_no_node_when_volatile():
+    x, w, b = (
+        numgrad.ones(2, 3, 5, 5),
+        *(numgrad.ones(*s, requires_grad=True) for s in ((4, 3, 2, 2), (4,))),
+    )
+    back = numgrad.ones(3, 4, 2, 2, requires_grad=True)
+    volatile = numgrad.Variable(x, volatile=True)
+    for function in (
+        lambda x: numgrad.conv2d(x, w, b, padding="same"),
+        lambda x: numgrad.conv2d(x[0], w, b),
+        lambda x: numgrad.conv1d(x[:, :, 0], w[:, :, 0], b),
+        lambda x: numgrad.conv_transpose2d(x, back, b),
+        lambda x: numgrad.conv_transpose1d(x[0, :, 0], back.detach()[:, :, 0], b),
+    ):
+        expected = function(x).detach().numpy()
+        for operand, context in ((volatile, numgrad.enable_grad()), (x, numgrad.no_grad())):
+            with memory.track() as m, context:
+                out = function(operand)
+            # Slices of the weight that the test takes are views without a volatile operand.
+            assert m.saved_tensors == 0
+            assert out.grad_fn is None and not out.requires_grad
+            assert out.volatile == (operand is volatile)
+            np.testing.assert_array_equal(out.numpy(), expected)
+    with memory.track() as m:
+        numgrad.conv2d(volatile, w, b)
+        numgrad.conv2d(volatile[0], w, b)
+        numgrad.conv2d(x[0], numgrad.Variable(w, volatile=True), b)
+        numgrad.conv2d(
+            numgrad.ones(3, 5, 5, requires_grad=True), numgrad.Variable(w, volatile=True), b
+        )
+    assert m.nodes == 0 and m.saved_tensors == 0
+
+
+def test_frozen_operands_launch_nothing():
+    """Backward computes only what is wanted."""
+    x, w = numgrad.ones(2, 3, 5, 5), numgrad.ones(4, 3, 2, 2)
+    launches = {}
+    for name in ("x", "w", "xw"):
+        a, b = x.clone(), w.clone()
+        a.requires_grad_("x" in name)
+        b.requires_grad_("w" in name)
+        out = numgrad.conv2d(a, b)
+        g = numgrad.ones_like(out)
+        with memory.track() as m:
+            out.backward(g)
+        launches[name] = m.launches
+        assert (a.grad is not None, b.grad is not None) == ("x" in name, "w" in name)
+    assert launches["xw"] == launches["x"] + launches["w"]
+
+
+def test_changed_weight_is_seen():
+    """Saved operands are checked; nothing derived from a weight outlives a write to it."""
+    x = numgrad.ones(1, 1, 3, 3, requires_grad=True)
+    w = numgrad.ones(1, 1, 2, 2, requires_grad=True)
+    out = numgrad.conv2d(x, w)
+    with numgrad.no_grad():
+        w.mul_(2)
+    with pytest.raises(numgrad.GradError, match="modified by an inplace operation"):
+        out.sum().backward()
+    assert numgrad.conv2d(x, w).tolist() == [[[[8.0, 8.0], [8.0, 8.0]]]]
+
+
+# ---------------------------------------------------------------------------------------- at edges
+
+
+def test_empty_batch():
+    for function, x, w in (
+        (numgrad.conv1d, (0, 3, 5), (4, 3, 3)),
+        (numgrad.conv2d, (0, 3, 5, 5), (4, 3, 3, 3)),
+        (numgrad.conv2d, (0, 4, 5, 5), (4, 1, 3, 3)),
+        (numgrad.conv_transpose2d, (0, 4, 5, 5), (4, 3, 3, 3)),
+    ):
+        named = {"groups": 4} if w[1] == 1 else {}
+        a, v = (numgrad.ones(*s, requires_grad=True) for s in (x, w))
+        b = numgrad.ones(*bias_of(function, w, named), requires_grad=True)
+        out = function(a, v, b, stride=2, **named)
+        assert out.shape[0] == 0 and out.shape[1] == b.shape[0]
+        first = grad(out.sum(), [a, v, b], create_graph=True)
+        assert [g.shape for g in first] == [a.shape, v.shape, b.shape]
+        assert not v.grad and first[1].abs().sum().item() == 0 == first[2].abs().sum().item()
+        sum(g.sum() for g in first).backward()
+
+
+def test_non_finite():
+    """What is not finite stays where the kernel reaches."""
+    x = np.ones((1, 2, 9, 11), np.float32)
+    x[0, 0, 2, 3], x[0, 1, 7, 9] = np.nan, np.inf
+    out = numgrad.conv2d(numgrad.tensor(x), numgrad.ones(5, 2, 3, 3), padding=1).numpy()
+    reached = np.zeros((9, 11), bool)
+    reached[1:4, 2:5] = reached[6:9, 8:11] = True
+    assert (np.isfinite(out) == ~reached).all()
+    assert np.isnan(out[:, :, 1:4, 2:5]).all() and np.isinf(out[:, :, 6:9, 8:11]).all()
+
+
+def test_long_strides():
+    """A stride beyond the input: one place is read, and its gradient goes back to that place."""
+    x = numgrad.arange(12.0).reshape(1, 1, 3, 4).requires_grad_()
+    w = numgrad.ones(1, 1, 2, 2, requires_grad=True)
+    out = numgrad.conv2d(x, w, stride=2**31 - 1)
+    assert out.tolist() == [[[[10.0]]]]
+    out.backward(numgrad.tensor([[[[2.0]]]]))
+    assert x.grad.tolist() == [[[[2.0, 2, 0, 0], [2, 2, 0, 0], [0, 0, 0, 0]]]]
+    out = numgrad.conv_transpose2d(numgrad.ones(1, 1, 1, 1), w, stride=(2**31 - 1, 1))
+    assert out.tolist() == [[[[1.0, 1.0], [1.0, 1.0]]]]
+
+
+def test_variables():
+    x = numgrad.Variable(numgrad.ones(3, 5, 5))
+    out = numgrad.conv2d(x, numgrad.ones(2, 3, 2, 2))
+    assert type(out) is numgrad.Variable and out.shape == (2, 4, 4)
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+X, W = (2, 4, 5, 5), (4, 4, 3, 3)
+
+
+def conv(x=X, w=W, b=None, **named):
+    bias = None if b is None else numgrad.ones(*b)
+    return numgrad.conv2d(numgrad.ones(*x), numgrad.ones(*w), bias, **named)
+
+
+def back(x=X, w=W, b=None, **named):
+    bias = None if b is None else numgrad.ones(*b)
+    return numgrad.conv_transpose2d(numgrad.ones(*x), numgrad.ones(*w), bias, **named)
+
+
+F64 = numgrad.float64
+ERRORS = [
+    (lambda: conv((2, 3, 5, 5)), ShapeError, r"4 channels for input, got .*\(2, 3, 5, 5\)"),
+    (lambda: conv((3, 5, 5)), ShapeError, "its axis 0 must fit weight"),
+    (lambda: conv((2, 3, 5, 5), (4, 2, 3, 3), groups=2), ShapeError, "with 2 groups"),
+    (lambda: conv((5, 5)), ShapeError, "4 axes, or 3 without a batch, for input"),
+    (lambda: conv((1, 1, 1, 5, 5)), ShapeError, "4 axes, or 3"),
+    (lambda: conv(X, (4, 4, 3)), ShapeError, "4 axes, none empty, for weight"),
+    (lambda: conv(X, (4, 4, 0, 3)), ShapeError, "none empty, for weight"),
+    (lambda: conv(X, (0, 4, 3, 3)), ShapeError, "none empty, for weight"),
+    (lambda: conv((2, 4, 0, 5), padding=2), ShapeError, "length 1 or more for input"),
+    (lambda: conv(X, (4, 4, 6, 3)), ShapeError, r"padded input \(5, 5\) .* over \(6, 3\)"),
+    (lambda: conv(padding=(0, 1), dilation=(3, 1)), ShapeError, r"input \(5, 7\) .* \(7, 3\)"),
+    (lambda: conv(b=(3,)), ShapeError, r"shape \(4,\) for bias"),
+    (lambda: conv(b=(1,)), ShapeError, r"shape \(4,\) for bias"),
+    (lambda: conv(b=(4, 1)), ShapeError, r"shape \(4,\) for bias"),
+    (lambda: conv(X, (3, 2, 3, 3), groups=2), ShapeError, "2 groups divide for weight"),
+    (lambda: conv(groups=0), ValueError, "positive integers below .* for groups, got 0"),
+    (lambda: conv(groups=-1), ValueError, "for groups, got -1"),
+    (lambda: conv(stride=0), ValueError, "positive integers below .* for stride, got 0"),
+    (lambda: conv(stride=(1, -2)), ValueError, r"for stride, got \(1, -2\)"),
+    (lambda: conv(stride=2**31), ValueError, "below 2"),
+    (lambda: conv(stride=(1, 1, 1)), ValueError, "one integer or 2 for stride"),
+    (lambda: conv(stride=()), ValueError, "one integer or 2 for stride"),
+    (lambda: conv(stride=1.5), TypeError, "integers for stride, got 1.5"),
+    (lambda: conv(stride=True), TypeError, "integers for stride"),
+    (lambda: conv(stride="1"), TypeError, "integers for stride"),
+    (lambda: conv(groups=(2,) * 2), ValueError, "one integer or 1 for groups"),
+    (lambda: conv(dilation=0), ValueError, "for dilation, got 0"),
+    (lambda: conv(padding=-1), ValueError, "non-negative integers below .* for padding, got -1"),
+    (lambda: conv(padding="full"), ValueError, "'valid' or 'same' for padding, got 'full'"),
+    (lambda: conv(padding="same", stride=2), ValueError, "stride 1 with padding='same'"),
+    (lambda: back((2, 3, 5, 5)), ShapeError, "4 channels for input"),
+    (lambda: back((5, 5)), ShapeError, "conv_transpose2d: expected 4 axes, or 3"),
+    (lambda: back(X, (4, 2, 3, 3), (4,)), ShapeError, r"shape \(2,\) for bias"),
+    (lambda: back(groups=3), ShapeError, "3 groups divide for weight"),
+    (lambda: back((2, 4, 1, 1), padding=2), ShapeError, r"length 1 or more .* got \(-1, -1\)"),
+    (lambda: back((2, 4, 1, 1), (4, 4, 2, 2), padding=1), ShapeError, r"got \(0, 0\)"),
+    (lambda: back(stride=2, output_padding=2), ValueError, "less than stride or dilation for out"),
+    (lambda: back(output_padding=-1), ValueError, "for output_padding, got -1"),
+    (lambda: back(padding="same"), TypeError, "integers for padding, got 'same'"),
+]  # fmt: skip
+DTYPES = [
+    (("int64", "int64"), "a floating dtype for input"),
+    (("uint8", "float32"), "a floating dtype for input"),
+    (("bool", "bool"), "a floating dtype for input"),
+    (("float32", "int64"), "a floating dtype for weight"),
+    (("float32", "float64"), "dtype float32 as the input has for weight"),
+    (("float32", "float32", "float64"), "dtype float32 as the input has for bias"),
+]
+
+
+@pytest.mark.parametrize(("function", "kind", "text"), ERRORS)
+def test_errors(function, kind, text):
+    with pytest.raises(kind, match=text) as error, memory.track() as m:
+        function()
+    assert m.launches <= 3, "the operands alone were made"
+    assert isinstance(error.value, RuntimeError) == (kind is ShapeError)
+    assert "; " in str(error.value)
+
+
+@pytest.mark.parametrize(("dtypes", "text"), DTYPES)
+def test_wrong_dtypes(dtypes, text):
+    shapes = (X, W, (4,))
+    operands = [numgrad.ones(*s, dtype=d) for s, d in zip(shapes, dtypes, strict=False)]
+    for function in (numgrad.conv2d, numgrad.conv_transpose2d):
+        with pytest.raises(TypeError, match=text) as error:
+            function(*operands)
+        assert isinstance(error.value, RuntimeError)
+    with pytest.raises(TypeError, match="a Tensor for weight"):
+        numgrad.conv2d(operands[0], np.ones(W))
+    with pytest.raises(TypeError, match="a Tensor for bias"):
+        numgrad.conv2d(numgrad.ones(*X), numgrad.ones(*W), 1.0)
