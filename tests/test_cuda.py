@@ -48,7 +48,7 @@ for call in (
 
 
 def test_stories_of_a_device():
-    assert simulate("tests/cuda_sim/test_device.py") >= 25
+    assert simulate("tests/cuda_sim/test_device.py") >= 27
 
 
 def test_without_a_driver():

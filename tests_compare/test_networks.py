@@ -44,17 +44,29 @@ def pictures(channels: int = 3, size: int = SIZE, batch: int = BATCH) -> Any:
     return x.astype(np.float64), rng.integers(0, 10, batch)
 
 
-def weights(name: str) -> Any:
-    """The state dict of PyTorch's network; batch-norm has seen a batch and is not the identity."""
+def weights(name: str, dtype: str) -> Any:
+    """The state dict of PyTorch's network; batch-norm has seen a batch and is not the identity.
+
+    For float32 its biases keep nearly all that reaches a ReLU, or ReLU6, away from the kinks: where
+    rounding decides on which side a number is, the gradients of two right programs differ by
+    percents. In float64 rounding decides nowhere, and the numbers are spread over the kinks.
+    """
     torch.manual_seed(5)
     network = getattr(torch_networks, name)(**options(name)).double()
-    for module in network.modules():
+    for key, module in network.named_modules():
         if isinstance(module, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         elif isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(module.weight, 0.5, 1.0)
-            torch.nn.init.normal_(module.bias, 0, 0.1)
             module.momentum = 1.0
+            if dtype == "float64":
+                torch.nn.init.uniform_(module.weight, 0.5, 1.0)
+                torch.nn.init.normal_(module.bias, 0, 0.1)
+                continue
+            torch.nn.init.uniform_(module.weight, 0.2, 0.3)
+            torch.nn.init.uniform_(module.bias, 1.5, 2.0)
+            if not key.endswith(LAST[name]):  # channels that are always off, in front of no sum
+                with torch.no_grad():
+                    module.bias[::3] *= -1
     with torch.no_grad():
         network(torch.tensor(pictures()[0]))
     # Numbers that float32 has, so that both dtypes begin with the same ones.
@@ -62,6 +74,14 @@ def weights(name: str) -> Any:
         key: value.float().double() if value.is_floating_point() else value
         for key, value in network.state_dict().items()
     }
+
+
+LAST = {
+    "resnet18": ("bn2", "downsample.1"),
+    "resnet50": ("bn3", "downsample.1"),
+    "mobilenet_v2": ("conv.3", "features.1.conv.2"),
+}
+"""Batch-norms whose result is added to a shortcut."""
 
 
 def options(name: str) -> dict[str, Any]:
@@ -80,15 +100,15 @@ def run(t: Any, model: Any, dtype: str, training: bool) -> tuple[Any, Arrays, Ar
     return array_of(logits), gradients, buffers
 
 
-_found: dict[tuple[str, str, bool], Any] = {}
+_found: dict[tuple[str, str, str, bool], Any] = {}
 
 
-def theirs(name: str, dtype: str, training: bool) -> Any:
-    """What PyTorch gives; kept, since its float64 is asked for twice."""
-    key = (name, dtype, training)
+def theirs(name: str, kind: str, dtype: str, training: bool) -> Any:
+    """What PyTorch gives in ``dtype`` for the weights of ``kind``."""
+    key = (name, kind, dtype, training)
     if key not in _found:
         network = getattr(torch_networks, name)(**options(name)).to(getattr(torch, dtype))
-        network.load_state_dict(weights(name))
+        network.load_state_dict(weights(name, kind))
         _found[key] = run(torch, network, dtype, training)
     return _found[key]
 
@@ -98,12 +118,12 @@ def theirs(name: str, dtype: str, training: bool) -> Any:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network(name: str, dtype: str, training: bool) -> None:
     model = getattr(models, name)(**options(name))
-    state = {key: value.numpy() for key, value in weights(name).items()}
+    state = {key: value.numpy() for key, value in weights(name, dtype).items()}
     assert list(model.state_dict()) == list(state)
     model.to(getattr(numgrad, dtype)).load_state_dict(state)
     logits, gradients, buffers = run(numgrad, model, dtype, training)
-    their_logits, their_gradients, their_buffers = theirs(name, dtype, training)
-    exact = theirs(name, "float64", training)[1]
+    their_logits, their_gradients, their_buffers = theirs(name, dtype, dtype, training)
+    exact = theirs(name, dtype, "float64", training)[1]
     where = f"{name}, {'train' if training else 'eval'}, {BATCH} × {SIZE} × {SIZE}"
 
     found = relative(logits, their_logits)
@@ -145,29 +165,32 @@ def test_network(name: str, dtype: str, training: bool) -> None:
     )
 
 
-SMALL: dict[str, tuple[Any, Any, tuple[int, int]]] = {
-    "lenet": (models.lenet, torch_networks.lenet, (1, 28)),
-    "cifar_resnet20": (models.cifar_resnet20, torch_networks.cifar_resnet20, (3, 32)),
+SMALL: dict[str, tuple[Any, Any, tuple[int, int], float]] = {
+    "lenet": (models.lenet, torch_networks.lenet, (1, 28), 0.05),
+    "cifar_resnet20": (models.cifar_resnet20, torch_networks.cifar_resnet20, (3, 32), 0.001),
     "cifar_resnet20 B": (
         lambda: models.cifar_resnet20(option="B"),
         lambda: torch_networks.cifar_resnet20(option="B"),
         (3, 32),
+        0.001,
     ),
 }
+"""Ours, PyTorch's, channels and size of the pictures, learning rate: at larger ones PyTorch's losses
+in its two layouts are more than 1e-3 apart, too."""
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_training_steps(name: str) -> None:
     """20 steps of SGD with momentum and weight decay from the same weights."""
-    make, make_theirs, (channels, size) = SMALL[name]
+    make, make_theirs, (channels, size), lr = SMALL[name]
     torch.manual_seed(5)
     reference, model = make_theirs(), make()
     model.load_state_dict({k: v.numpy() for k, v in reference.state_dict().items()})
-    images, labels = pictures(channels, size, 16)
+    images, labels = pictures(channels, size, 32)
     found = []
     for t, network in ((numgrad, model), (torch, reference)):
         network.train()
-        rule = t.optim.SGD(network.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
+        rule = t.optim.SGD(network.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
         x, target = t.tensor(images.astype(np.float32)), t.tensor(labels)
         losses = []
         for _ in range(STEPS):

@@ -177,4 +177,6 @@ def _parameter(name: str, value: Any, like: Tensor | None) -> Tensor:
         raise TypeError(
             expected("Normal", "a tensor or a number", name, shown(value), "convert it to a tensor")
         )
-    return tensor(float(value), dtype=np.dtype(np.float32) if like is None else like.dtype)
+    if like is None:
+        return tensor(float(value), dtype=np.dtype(np.float32))
+    return tensor(float(value), dtype=like.dtype, device=like.device)

@@ -240,6 +240,45 @@ def test_accumulation_views_and_broadcasting():
     close(u.extra, x.extra)
 
 
+def test_functions_entries_and_distributions_of_the_user():
+    import numgrad.kernels.scalar as s
+
+    class Square(numgrad.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * g * x
+
+    @numgrad.elementwise(dx=lambda g, x: g * s.where(x > 0, 2 * x, 0))
+    def squared_relu(x):
+        return s.where(x > 0, x * x, 0)
+
+    x, u = pair(5, requires_grad=True)
+    for v in (x, u):
+        (Square.apply(v) + squared_relu(v)).sum().backward()
+    close(u.grad, x.grad)
+    normal = numgrad.distributions.Normal(u.detach(), 2.0)
+    wanted = numgrad.distributions.Normal(x.detach(), 2.0).log_prob(x.detach() + 1)
+    close(normal.log_prob(u.detach() + 1), wanted)
+    assert normal.sample().device == "cuda:0"
+
+
+def test_assignment():
+    x, u = pair(3, 3)
+    for v in (x, u):
+        v[0, 1] = 5
+        v[1] = numgrad.ones(3, device=v.device)
+        v[:, 2] += 4
+    close(u, x)
+    u[0] = numgrad.ones(3)  # assignment is a copy, which may come from another device
+    assert u[0].tolist() == [1, 1, 1]
+
+
 def test_gradient_through_a_move():
     x = numgrad.tensor([1.0, 2.0], requires_grad=True)
     y = (x.cuda() * 3).cpu() * x
