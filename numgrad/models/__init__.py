@@ -1,7 +1,8 @@
 """Networks that come with the package, without weights.
 
-Those with torchvision's names have its state dicts, too: ``model.load_state_dict(numgrad.load(path))``.
-Nothing here is loaded by ``import numgrad``: write ``from numgrad import models``.
+Those with torchvision's names have its state dicts, too, so its files fit:
+``model.load_state_dict(numgrad.load(path))``. ``import numgrad`` does not load this package: write
+``from numgrad import models``.
 """
 
 from .cifar import (

@@ -117,9 +117,6 @@ class MobileNetV2(Module):
         for module in self.modules():
             if isinstance(module, Conv2d):
                 init.kaiming_normal_(module.weight, mode="fan_out")
-            elif isinstance(module, BatchNorm2d):
-                init.ones_(module.weight)
-                init.zeros_(module.bias)
         head: Any = self.classifier[1]
         init.normal_(head.weight, 0, 0.01)
         init.zeros_(head.bias)

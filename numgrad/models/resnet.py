@@ -149,10 +149,9 @@ class ResNet(Module):
         initialise(self)
         if zero_init_residual:
             for module in self.modules():
-                if isinstance(module, Bottleneck):
-                    init.constant_(module.bn3.weight, 0)
-                elif isinstance(module, BasicBlock):
-                    init.constant_(module.bn2.weight, 0)
+                if isinstance(module, (BasicBlock, Bottleneck)):
+                    last: Any = module.bn3 if isinstance(module, Bottleneck) else module.bn2
+                    init.zeros_(last.weight)
 
     def _make_layer(
         self, block: type[BasicBlock | Bottleneck], planes: int, blocks: int, stride: int = 1
@@ -185,13 +184,10 @@ class ResNet(Module):
 
 
 def initialise(network: Module) -> None:
-    """He's first values for convolutions, 1 and 0 for batch-norm."""
+    """He's first values for convolutions; batch-norm starts with 1 and 0 by itself."""
     for module in network.modules():
         if isinstance(module, Conv2d):
             init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        elif isinstance(module, BatchNorm2d):
-            init.constant_(module.weight, 1)
-            init.constant_(module.bias, 0)
 
 
 def refuse_pretrained(model: str, pretrained: bool) -> None:
