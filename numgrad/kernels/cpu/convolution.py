@@ -169,7 +169,7 @@ def _finish_pixels(t, args, tile, width, rows, group, k, p, columns, add_out, ep
         beside = n * load_i64(args, slots.RESIDUAL_N) + channel * load_i64(args, slots.RESIDUAL_C)
         finish(
             t, tile + q * size, width, rows, length, load_i64(args, slots.OUT), at,
-            load_i64(args, slots.OUT_C), out_w, add_out, epilogue, channel, 1, 0,
+            load_i64(args, slots.OUT_C), out_w, add_out, epilogue, channel,
             beside + i * residual_h + j * residual_w,
         )  # fmt: skip
         q += length
@@ -372,7 +372,7 @@ def _weight_block(t, args, group, c0, c1, workspace):
                         tile_packed(t, workspace, a_at, 1, MR, todo, panel, 0, nr, kc, tile)
                     finish(
                         t, tile, nr, todo, count, w, start + r * w_row + q, w_row, 1,
-                        p > 0, 0, 0, 1, 0, 0,
+                        p > 0, 0, 0, 0,
                     )  # fmt: skip
                     r += todo
 

@@ -86,7 +86,7 @@ def _depthwise(t, args, lo, hi, worker):
                 finish(
                     t, sums, DIRECT_CHUNK, 1, count, load_i64(args, slots.OUT),
                     at + i * load_i64(args, slots.OUT_H) + j0 * load_i64(args, slots.OUT_W),
-                    0, load_i64(args, slots.OUT_W), 0, epilogue, k, 1, 0,
+                    0, load_i64(args, slots.OUT_W), 0, epilogue, k,
                     beside + i * residual_h + j0 * residual_w,
                 )  # fmt: skip
 

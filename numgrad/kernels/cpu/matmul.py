@@ -175,8 +175,7 @@ def _gemm_block(
                                 tile_packed(t, a, a_at, along, step, rows, b, b_at, b_row, kc, tile)
                             finish(
                                 t, tile, nr, rows, columns, out, out_at, out_row, out_column,
-                                add_out, now, r * bias_row + j * bias_column,
-                                bias_row, bias_column, 0,
+                                add_out, now, r * bias_row + j * bias_column, 0,
                             )  # fmt: skip
                             r += rows
 
@@ -275,7 +274,7 @@ def _row(
                 v.put(sums, j, s)
         finish(
             t, sums, CHUNK, 1, count, out, o0 + c * out_column, 0, out_column,
-            beta, epilogue, c * bias_column, 0, bias_column, 0,
+            beta, epilogue, c * bias_column, 0,
         )  # fmt: skip
 
 
@@ -338,8 +337,6 @@ def _driver(row, block, floats):
         if workspace_bytes:
             workspace = load_i64(args, 18) + worker * workspace_bytes
         items = load_i64(args, 20) // batch
-        if floats:
-            bias = write_epilogue(stack(EPILOGUE_BYTES), 0, bias, 0, 0, 1, 0)
         bias_row, bias_column = 0, 1
         if m > 1 and (n == 1 or (out_row == 1 and out_column != 1)):
             m, n = n, m
@@ -348,6 +345,8 @@ def _driver(row, block, floats):
             x_row, x_column, y_row, y_column = y_column, y_row, x_column, x_row
             out_row, out_column = out_column, out_row
             bias_row, bias_column = 1, 0
+        if floats:
+            bias = write_epilogue(stack(EPILOGUE_BYTES), 0, bias, bias_column, 0, 0, 1, 0)
         side = v.greatest(m, n)
         while lo < hi:
             b = lo // items

@@ -19,6 +19,7 @@ def epilogue_of(args, target):
         target,
         load_i64(args, slots.SCALE),
         load_i64(args, slots.SHIFT),
+        0,
         load_i64(args, slots.RESIDUAL),
         load_i64(args, slots.RESIDUAL_C),
         load_i64(args, slots.RESIDUAL_W),

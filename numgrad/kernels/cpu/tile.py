@@ -176,21 +176,24 @@ def pack(t, source, start, along, step, count, k, width, target, at):
 
 # ----------------------------------------------------------------------------------- epilogue
 
-# An *epilogue* is what happens to a result on its way to memory: six int64 slots.
-SCALE, SHIFT, RESIDUAL, RESIDUAL_ROW, RESIDUAL_COLUMN, CLAMP = range(6)
-EPILOGUE_BYTES = 48
+# An *epilogue* is what happens to a result on its way to memory: seven int64 slots.
+SCALE, SHIFT, BY_COLUMN, RESIDUAL, RESIDUAL_ROW, RESIDUAL_COLUMN, CLAMP = range(7)
+EPILOGUE_BYTES = 56
 
 
 @njit(inline="always")
-def write_epilogue(target, scale, shift, residual, residual_row, residual_column, clamp):
+def write_epilogue(
+    target, scale, shift, by_column, residual, residual_row, residual_column, clamp
+):  # fmt: skip
     """Put an epilogue at ``target``; its address, or 0 if there is nothing to do.
 
-    ``scale`` and ``shift`` are addresses of vectors over rows or over columns, ``residual`` of a
-    matrix like the result with strides of its own, ``clamp`` of two elements (least, greatest);
-    each may be 0.
+    ``scale`` and ``shift`` are addresses of vectors over columns if ``by_column``, else over rows;
+    ``residual`` is that of a matrix like the result with strides of its own, ``clamp`` that of two
+    elements (least, greatest). Each may be 0.
     """
     store_i64(target, SCALE, scale)
     store_i64(target, SHIFT, shift)
+    store_i64(target, BY_COLUMN, by_column)
     store_i64(target, RESIDUAL, residual)
     store_i64(target, RESIDUAL_ROW, residual_row)
     store_i64(target, RESIDUAL_COLUMN, residual_column)
@@ -198,71 +201,82 @@ def write_epilogue(target, scale, shift, residual, residual_row, residual_column
     return target if scale or shift or residual or clamp else 0
 
 
+@njit(inline="always")
+def _of_vector(t, base, at, r, c, by_column, count):
+    """What belongs to row r and the columns from c on of a vector over rows or over columns."""
+    if by_column:
+        return v.load_some(t, base, at + c, count)
+    return v.splat(v.get(t, base, at + r))
+
+
 @subroutine
 def finish(
     t, tile, width, rows, columns, out, at, out_row, out_column, add_out,
-    epilogue, vector_at, vector_row, vector_column, residual_at,
+    epilogue, vector_at, residual_at,
 ):  # fmt: skip
     """Write a tile of sums to ``out``: the one place where anything is done to a result.
 
     ``out[r, c] = clamp((tile[r, c] (+ out[r, c])) * scale[q] + shift[q] + residual[r, c])`` with
-    ``q = vector_at + r * vector_row + c * vector_column``, one of the two being 0 and the other 1.
-    ``epilogue`` is an address or 0; ``residual_at`` is the place of row 0, column 0. A nan stays
-    one.
+    ``q = vector_at + c`` by column, else ``vector_at + r``. ``epilogue`` is an address or 0;
+    ``residual_at`` is the place of row 0, column 0. A nan stays one.
+
+    The slots are read again for each vector: conditions that do not change in a loop would have
+    LLVM write the loop once for each combination of them.
     """
-    scale, shift, residual, clamp = 0, 0, 0, 0
-    residual_row, residual_column = 0, 1
-    least, greatest = t, t
-    if epilogue:
-        scale, shift = load_i64(epilogue, SCALE), load_i64(epilogue, SHIFT)
-        residual, clamp = load_i64(epilogue, RESIDUAL), load_i64(epilogue, CLAMP)
-        if residual:
-            residual_row = load_i64(epilogue, RESIDUAL_ROW)
-            residual_column = load_i64(epilogue, RESIDUAL_COLUMN)
-        if clamp:
-            least, greatest = v.get(t, clamp, 0), v.get(t, clamp, 1)
-    if out_column == 1 and residual_column == 1:
-        size = v.lanes(t)
+    size = v.lanes(t)
+    contiguous = out_column == 1
+    if epilogue and load_i64(epilogue, RESIDUAL) and load_i64(epilogue, RESIDUAL_COLUMN) != 1:
+        contiguous = False
+    if contiguous:
         for r in range(rows):
-            q = vector_at + r * vector_row
             for c in range(0, columns, size):
                 rest = columns - c
                 place = at + r * out_row + c
                 value = v.load(t, tile, r * width + c)
                 if add_out:
                     value = v.add(v.load_some(t, out, place, rest), value)
-                if scale:
-                    factor = v.splat(v.get(t, scale, q))
-                    if vector_column:
-                        factor = v.load_some(t, scale, q + c, rest)
-                    value = v.multiply(value, factor)
-                if shift:
-                    term = v.splat(v.get(t, shift, q))
-                    if vector_column:
-                        term = v.load_some(t, shift, q + c, rest)
-                    value = v.add(value, term)
-                if residual:
-                    there = residual_at + r * residual_row + c
-                    value = v.add(value, v.load_some(t, residual, there, rest))
-                if clamp:
-                    value = v.clamp(value, v.splat(least), v.splat(greatest))
+                if epilogue:
+                    by_column = load_i64(epilogue, BY_COLUMN)
+                    base = load_i64(epilogue, SCALE)
+                    if base:
+                        factor = _of_vector(t, base, vector_at, r, c, by_column, rest)
+                        value = v.multiply(value, factor)
+                    base = load_i64(epilogue, SHIFT)
+                    if base:
+                        term = _of_vector(t, base, vector_at, r, c, by_column, rest)
+                        value = v.add(value, term)
+                    base = load_i64(epilogue, RESIDUAL)
+                    if base:
+                        there = residual_at + r * load_i64(epilogue, RESIDUAL_ROW) + c
+                        value = v.add(value, v.load_some(t, base, there, rest))
+                    base = load_i64(epilogue, CLAMP)
+                    if base:
+                        least, greatest = v.get(t, base, 0), v.get(t, base, 1)
+                        value = v.clamp(value, v.splat(least), v.splat(greatest))
                 v.store_some(out, place, value, rest)
     else:
         for r in range(rows):
             for c in range(columns):
                 value = v.get(t, tile, r * width + c)
                 place = at + r * out_row + c * out_column
-                q = vector_at + r * vector_row + c * vector_column
                 if add_out:
                     value = v.get(t, out, place) + value
-                if scale:
-                    value *= v.get(t, scale, q)
-                if shift:
-                    value += v.get(t, shift, q)
-                if residual:
-                    there = residual_at + r * residual_row + c * residual_column
-                    value += v.get(t, residual, there)
-                if clamp:
-                    value = least if value < least else value
-                    value = greatest if value > greatest else value
+                if epilogue:
+                    q = vector_at + (c if load_i64(epilogue, BY_COLUMN) else r)
+                    base = load_i64(epilogue, SCALE)
+                    if base:
+                        value *= v.get(t, base, q)
+                    base = load_i64(epilogue, SHIFT)
+                    if base:
+                        value += v.get(t, base, q)
+                    base = load_i64(epilogue, RESIDUAL)
+                    if base:
+                        there = residual_at + r * load_i64(epilogue, RESIDUAL_ROW)
+                        there += c * load_i64(epilogue, RESIDUAL_COLUMN)
+                        value += v.get(t, base, there)
+                    base = load_i64(epilogue, CLAMP)
+                    if base:
+                        least, greatest = v.get(t, base, 0), v.get(t, base, 1)
+                        value = least if value < least else value
+                        value = greatest if value > greatest else value
                 v.put(out, place, value)
