@@ -165,6 +165,46 @@ def test_network(name: str, dtype: str, training: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float32_with_first_values(name: str, training: bool) -> None:
+    """With the weights a network begins with, rounding turns some ReLUs on or off, in PyTorch as
+    here: float32 gradients are percents from those of float64. Ours must be no further, in the
+    middle and at worst of all parameters."""
+    torch.manual_seed(0)
+    network = getattr(torch_networks, name)(**options(name))
+    for module in network.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = 1.0
+    with torch.no_grad():
+        network(torch.tensor(pictures()[0].astype(np.float32)))
+    state = {key: value.clone() for key, value in network.state_dict().items()}
+    exact_network = getattr(torch_networks, name)(**options(name)).double()
+    exact_network.load_state_dict(state)
+    model = getattr(models, name)(**options(name))
+    model.load_state_dict({key: value.numpy() for key, value in state.items()})
+    exact = run(torch, exact_network, "float64", training)[1]
+    logits, ours, _ = run(numgrad, model, "float32", training)
+    their_logits, theirs_, _ = run(torch, network, "float32", training)
+    found = relative(logits, their_logits)
+    count("network", "first logits", "float32", name, found)
+    assert found <= LOGITS["float32"]
+    errors = np.array([relative(ours[key], exact[key]) for key in exact])
+    own = np.array([relative(theirs_[key], exact[key]) for key in exact])
+    apart = np.array([relative(ours[key], theirs_[key]) for key in exact])
+    kept = int(((apart <= GRADIENTS["float32"]) | (errors <= FACTOR * own)).sum())
+    print(
+        f"\n{name}, {'train' if training else 'eval'}, first values: gradients' error, median "
+        f"{np.median(errors):.1e} (PyTorch {np.median(own):.1e}), worst {errors.max():.1e} "
+        f"({own.max():.1e}); {kept} of {len(errors)} within {GRADIENTS['float32']} or {FACTOR} "
+        "times PyTorch's own"
+    )
+    assert np.median(errors) <= FACTOR * np.median(own)
+    assert errors.max() <= FACTOR * own.max()
+
+
 SMALL: dict[str, tuple[Any, Any, tuple[int, int], float]] = {
     "lenet": (models.lenet, torch_networks.lenet, (1, 28), 0.15),
     "cifar_resnet20": (models.cifar_resnet20, torch_networks.cifar_resnet20, (3, 32), 0.001),
