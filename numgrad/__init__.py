@@ -29,7 +29,7 @@ from .graph.dtypes import float32 as float
 from .graph.dtypes import float64 as double
 from .graph.dtypes import int32 as int
 from .graph.dtypes import int64 as long
-from .graph.errors import DtypeError, RangeError, ShapeError
+from .graph.errors import DeviceError, DtypeError, RangeError, ShapeError
 from .kernels.launch import get_num_threads, set_num_threads
 from .ops import *  # noqa: F403
 from .ops.declare import elementwise
@@ -43,6 +43,7 @@ __all__ = [
     "BoolTensor",
     "ByteTensor",
     "CheckpointError",
+    "DeviceError",
     "DoubleTensor",
     "DtypeError",
     "FloatTensor",

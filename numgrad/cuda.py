@@ -10,6 +10,7 @@ from typing import Any
 from .graph import dtypes, storage
 from .graph.device import device as Device
 from .kernels.cuda import runtime
+from .kernels.cuda.runtime import NoDeviceError
 from .ops.creation import check_device
 from .typed import typed
 
@@ -20,6 +21,7 @@ __all__ = [
     "FloatTensor",
     "IntTensor",
     "LongTensor",
+    "NoDeviceError",
     "current_device",
     "device_count",
     "get_device_name",

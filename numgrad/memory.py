@@ -5,7 +5,7 @@ from typing import Any
 
 from .graph import node, storage
 from .graph.storage import CATEGORIES
-from .kernels import launch
+from .kernels import counters
 from .ops.creation import check_device
 
 __all__ = ["empty_cache", "graphs", "reset_peak", "stats", "track"]
@@ -94,7 +94,7 @@ class track:
     def __enter__(self) -> "track":
         self._closed: dict[str, Any] | None = None
         self._start_nodes = node.counters.total("nodes")
-        self._start_launches = launch.launches.value
+        self._start_launches = counters.launches.value
         self._recorder = node.open_recorder()
         self._peak = storage.open_peak()
         return self
@@ -116,7 +116,7 @@ class track:
         peak = self._peak
         return {
             "nodes": node.counters.total("nodes") - self._start_nodes,
-            "launches": launch.launches.value - self._start_launches,
+            "launches": counters.launches.value - self._start_launches,
             "saved_tensors": count,
             "saved_bytes": sum(saved.values()),
             "peak_bytes": peak.total - peak.start,

@@ -490,7 +490,7 @@ WARNINGS = {
     "module": lambda x: numgrad.nn.Softmax()(x),
     "mse_loss": lambda x: numgrad.mse_loss(x, ones(3)),
     "functional loss": lambda x: numgrad.nn.functional.mse_loss(x, ones(3)),
-    "size_average": lambda x: numgrad.mse_loss(x, x, size_average=True),
+    "size_average": lambda x: numgrad.nn.functional.mse_loss(x, x, size_average=True),
     "loss module": lambda x: numgrad.nn.MSELoss(size_average=True),
 }
 

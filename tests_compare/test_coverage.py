@@ -5,15 +5,18 @@ from typing import Any
 import pytest
 
 import numgrad
+import numgrad.nn
 from numgrad.graph.op import OPS
 from tests_compare import (
     test_convolution,
     test_creation,
     test_elementwise,
     test_in_place,
+    test_layers,
     test_losses,
     test_movement,
     test_normalization,
+    test_optim,
     test_pooling,
     test_products,
     test_random,
@@ -79,3 +82,53 @@ def test_function_is_compared(name: str) -> None:
     assert name in compared or callable(FUNCTIONS_ELSEWHERE.get(name)), (
         f"the function {name} has no comparison with PyTorch; add a case"
     )
+
+
+# ------------------------------------------------------------------------------ layers and losses
+
+NO_LAYERS: dict[str, Any] = {
+    "Module": numgrad.nn.Module,
+    "Parameter": numgrad.nn.Parameter,
+    "StateDictError": numgrad.nn.StateDictError,
+    "functional": numgrad.nn.functional,
+    "init": test_layers.test_initial_values,
+    "utils": test_optim.test_clip_grad_norm,
+    **dict.fromkeys(
+        ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict"), test_layers.test_containers
+    ),
+    "Dropout2d": test_losses.test_channel_dropout,
+}
+"""Public names of ``nn`` that make no call of their own, or that a test of another form runs."""
+
+
+def layers_made() -> set[str]:
+    """The classes of the modules that the cases of layers make, whatever they are called there."""
+    found = set()
+    tables: list[dict[str, Any]] = [
+        test_layers.LAYERS,
+        test_convolution.LAYERS,
+        test_normalization.LAYERS,
+        test_pooling.LAYERS,
+    ]
+    for table in tables:
+        for makes, *_ in table.values():
+            for make in makes if isinstance(makes, list) else [makes]:
+                found |= {type(module).__name__ for module in make(numgrad.nn).modules()}
+    losses = {*test_layers.REGRESSION, *test_layers.CLASSIFICATION}
+    return found | losses | {name for name, _ in test_losses.LAYERS}
+
+
+def test_every_layer_is_compared() -> None:
+    assert set(numgrad.nn.__all__) - layers_made() == set(NO_LAYERS)
+
+
+def test_every_function_of_nn_is_compared() -> None:
+    functional = numgrad.nn.functional
+    names = {
+        name
+        for name, value in vars(functional).items()
+        if callable(value) and getattr(value, "__module__", "").startswith(functional.__name__)
+    }
+    compared = {case.name for case in CASES} | set(test_layers.FUNCTIONAL)
+    elsewhere = {"dropout2d"}  # a layer's: ``test_losses.test_channel_dropout``
+    assert {name for name in names if name[0] != "_"} - compared == elsewhere

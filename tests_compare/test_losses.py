@@ -245,22 +245,27 @@ def test_class_probabilities(reduction: str, dtype: str) -> None:
         compare("loss", f"cross_entropy({reduction}) of probabilities", call, [x, y])
 
 
+WEIGHT = np.array([0.5, 1.0, 2.0, 3.0])
+LAYERS: list[tuple[str, dict[str, Any]]] = [
+    ("SmoothL1Loss", {"beta": 0.3}),
+    ("HuberLoss", {"delta": 0.3}),
+    ("BCELoss", {}),
+    ("BCELoss", {"weight": WEIGHT}),
+    ("BCEWithLogitsLoss", {}),
+    ("BCEWithLogitsLoss", {"weight": WEIGHT, "pos_weight": WEIGHT}),
+    ("KLDivLoss", {}),
+    ("KLDivLoss", {"log_target": True}),
+]
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 def test_loss_layers(reduction: str) -> None:
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((5, 4)), rng.uniform(*PROBABILITY, (5, 4))
-    p, w = rng.uniform(*PROBABILITY, (5, 4)), np.array([0.5, 1.0, 2.0, 3.0])
-    for name, first, arguments in (
-        ("SmoothL1Loss", x, {"beta": 0.3}),
-        ("HuberLoss", x, {"delta": 0.3}),
-        ("BCELoss", p, {}),
-        ("BCELoss", p, {"weight": w}),
-        ("BCEWithLogitsLoss", x, {}),
-        ("BCEWithLogitsLoss", x, {"weight": w, "pos_weight": w}),
-        ("KLDivLoss", x, {}),
-        ("KLDivLoss", x, {"log_target": True}),
-    ):
+    p = rng.uniform(*PROBABILITY, (5, 4))
+    for name, arguments in LAYERS:
+        first = p if name == "BCELoss" else x
 
         def layer(t: Any) -> Any:
             given = {

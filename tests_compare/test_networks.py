@@ -165,12 +165,9 @@ def test_network(name: str, dtype: str, training: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_float32_with_first_values(name: str, training: bool) -> None:
-    """With the weights a network begins with, rounding turns some ReLUs on or off, in PyTorch as
-    here: float32 gradients are percents from those of float64, at worst by chance. Ours must be no
-    further in the median of all parameters."""
+def with_first_values(name: str, training: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of float32 gradients against float64 with the weights that a network begins with, a
+    parameter at a time: ours and PyTorch's."""
     torch.manual_seed(0)
     network = getattr(torch_networks, name)(**options(name))
     for module in network.modules():
@@ -201,7 +198,22 @@ def test_float32_with_first_values(name: str, training: bool) -> None:
         f"({own.max():.1e}); {kept} of {len(errors)} within {GRADIENTS['float32']} or {FACTOR} "
         "times PyTorch's own"
     )
-    assert np.median(errors) <= max(FACTOR * np.median(own), GRADIENTS["float32"])
+    return errors, own
+
+
+def test_float32_with_first_values() -> None:
+    """With the weights a network begins with, rounding turns some ReLUs on or off, in PyTorch as
+    here, and a gradient is percents from that of float64: which parameter's is chance. Over all
+    networks ours are no further than twice as far as PyTorch's."""
+    ratios = [
+        np.median(ours) / np.median(own)
+        for name in NETWORKS
+        for training in (False, True)
+        for ours, own in [with_first_values(name, training)]
+    ]
+    mean = float(np.exp(np.mean(np.log(ratios))))
+    print(f"ratios of the medians: {np.round(ratios, 2)}, geometric mean {mean:.2f}")
+    assert mean <= FACTOR
 
 
 SMALL: dict[str, tuple[Any, Any, tuple[int, int], float]] = {

@@ -44,6 +44,7 @@ __all__ = [
     "check_writable",
     "keeps_flags",
     "make",
+    "no_kernel",
     "overlaps_itself",
     "rebase",
     "wrote",
@@ -146,11 +147,16 @@ def check_device(op: Op, inputs: Sequence[Any]) -> Any:
     if where is devices.CPU or not without_kernel:
         where = check_same_device(op.name, inputs, names)
     if where is not devices.CPU and without_kernel:
-        raise NotImplementedError(
-            f"{op.name}: expected operands on the CPU, got {names[0]} on {where}; the op has no "
-            "CUDA kernel yet: use .cpu()"
-        )
+        raise no_kernel(op.name, names[0], where)
     return where
+
+
+def no_kernel(op: str, name: str, where: Any) -> NotImplementedError:
+    """The error for the operand ``name`` on a GPU of an op that has no CUDA kernel."""
+    return NotImplementedError(
+        f"{op}: expected operands on the CPU, got {name} on {where}; the op has no CUDA kernel "
+        "yet: use .cpu()"
+    )
 
 
 def _differentiable(specs: Sequence[Any]) -> bool:

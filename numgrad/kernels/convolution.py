@@ -5,7 +5,7 @@ are a closed family: the derivative of each, of any order, is made of the others
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from . import launch
 from .cpu import convolution as kernels
 from .cpu import depthwise
+from .cpu.slots import Slots
 
 Pair = tuple[int, int]
 Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
@@ -101,18 +102,16 @@ def weight_gradient(
         return
     w = _grouped(out, groups)
     rows, depth = w.shape[1:3]
-    args = [*_geometry(g, x, w, stride, padding, dilation), *[0] * 8]
-    parallel = g.size * depth * math.prod(w.shape[3:]) >= PARALLEL_MIN
+    taps = math.prod(w.shape[3:])
+    slots = _geometry(g, x, w, stride, padding, dilation)
+    parallel = g.size * depth * taps >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
         kernel = getattr(depthwise, f"depthwise_weight_{out.dtype.name}")
-        launch.ranged(kernel, [*args, *[0] * 4], groups * rows, parallel=parallel)
+        launch.ranged(kernel, Slots(**slots), groups * rows, parallel=parallel)
         return
-    size = kernels.plan_weight(rows, depth, math.prod(w.shape[3:]), out.itemsize)
-    workers = launch.get_num_threads() if parallel else 1
-    memory = workspace((size * workers,), UINT8)
-    args += [launch.address(memory), size, 0, 0]
     kernel = getattr(kernels, f"convolution_weight_{out.dtype.name}")
-    launch.ranged(kernel, args, groups * depth, workers=workers)
+    plan = kernels.plan_weight(rows, depth, taps, out.itemsize)
+    _launch(kernel, slots, plan, groups, parallel, workspace)
 
 
 # ----------------------------------------------------------------------------------------- pieces
@@ -169,22 +168,33 @@ def _convolve(
     pointwise = taps == [1, 1] and stride == (1, 1) and padding == (0, 0)
     if pointwise and out.shape[2:] == x.shape[2:]:
         out, x, residual = _rows_joined(out, x, residual)
-    args = _geometry(out, x, w, stride, padding, dilation)
-    args += [_address(scale), _address(shift), _address(residual)]
-    args += [0, 0, 0, 0] if residual is None else _strides(residual)
-    args += [_address(clamp)]
+    slots = _geometry(out, x, w, stride, padding, dilation)
+    slots.update(scale=_address(scale), shift=_address(shift), clamp=_address(clamp))
+    if residual is not None:
+        slots.update(_operand("residual", "nchw", residual))
     parallel = out.size * depth * math.prod(taps) >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
         kernel = getattr(depthwise, f"depthwise_{out.dtype.name}")
-        items = out.shape[0] * out.shape[1]
-        launch.ranged(kernel, [*args, *[0] * 4], items, parallel=parallel)
+        launch.ranged(kernel, Slots(**slots), out.shape[0] * out.shape[1], parallel=parallel)
         return
+    kernel = getattr(kernels, f"convolution_{out.dtype.name}")
     pixels = out.shape[0] * out.shape[2] * out.shape[3]
     plan = kernels.plan(rows, depth, math.prod(taps), pixels, out.itemsize)
+    _launch(kernel, slots, plan, groups, parallel, workspace)
+
+
+def _launch(
+    kernel: Any,
+    slots: dict[str, int],
+    plan: kernels.Plan,
+    groups: int,
+    parallel: bool,
+    workspace: Workspace,
+) -> None:
+    """Run a kernel that needs a workspace over the strips of all groups."""
     workers = launch.get_num_threads() if parallel else 1
     memory = workspace((plan.workspace_bytes * workers,), UINT8)
-    args += [launch.address(memory), plan.workspace_bytes, plan.strips, plan.by_pixels]
-    kernel = getattr(kernels, f"convolution_{out.dtype.name}")
+    args = Slots(**slots, workspace=launch.address(memory), **plan._asdict())
     launch.ranged(kernel, args, groups * plan.strips, workers=workers)
 
 
@@ -202,17 +212,24 @@ def _rows_joined(
 
 def _geometry(
     out: np.ndarray, x: np.ndarray, w: np.ndarray, stride: Pair, padding: Pair, dilation: Pair
-) -> list[int]:
-    """The slots up to the strides of out."""
-    args = [x.shape[0], *w.shape[:3], *x.shape[2:], *out.shape[2:], *w.shape[3:]]
-    args += [*stride, *dilation, *padding]
-    for array in (x, w, out):
-        args += [launch.address(array), *_strides(array)]
-    return args
+) -> dict[str, int]:
+    """The slots that say shapes and strides; ``out`` may be the gradient of a result."""
+    shapes = (x.shape[0], *w.shape[:3], *x.shape[2:], *out.shape[2:], *w.shape[3:])
+    slots = dict(zip(Slots._fields, shapes, strict=False))
+    for name, (h, w_) in (("stride", stride), ("dilation", dilation), ("padding", padding)):
+        slots[f"{name}_h"], slots[f"{name}_w"] = h, w_
+    slots.update(_operand("x", "nchw", x))
+    slots.update(_operand("w", ("group", "row", "c", "r", "s"), w))
+    slots.update(_operand("out", "nchw", out))
+    return slots
 
 
-def _strides(array: np.ndarray) -> list[int]:
-    return [s // array.itemsize for s in array.strides]
+def _operand(name: str, axes: Sequence[str], array: np.ndarray) -> dict[str, int]:
+    """The slots of an array: its address, and its strides in elements."""
+    slots = {name: launch.address(array)}
+    for axis, stride in zip(axes, array.strides, strict=True):
+        slots[f"{name}_{axis}"] = stride // array.itemsize
+    return slots
 
 
 def _address(array: np.ndarray | None) -> int:

@@ -50,3 +50,7 @@ class Tally:
     def value(self) -> int:
         """The steps so far."""
         return int(repr(self._count)[len("count(") : -1])
+
+
+launches = Tally()
+"""Kernel launches of all threads, on all devices."""

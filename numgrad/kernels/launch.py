@@ -6,6 +6,7 @@ only, so results have the same bits at any number of threads.
 """
 
 import os
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,17 +14,13 @@ from typing import Any
 import numpy as np
 
 from . import store
-from .counters import Tally
+from .counters import launches
 from .cpu import elementwise as driver
-from .cuda.array import DeviceArray
 from .native import DATA, DIMS, FLAGS, ND, STRIDES, array_object
 
 PARALLEL_MIN = 1 << 16
 """Elements above which an elementwise call is worth a parallel launch (about 2 us)."""
 
-
-launches = Tally()
-"""Kernel launches of all threads."""
 _count_launch = launches.add
 
 # ---------------------------------------------------------------------------------------- threads
@@ -269,10 +266,24 @@ def address(array: np.ndarray) -> int:
     Raises:
         NotImplementedError: memory of a GPU, which no kernel of the CPU may be given.
     """
-    if type(array) is DeviceArray:
-        raise array.refused("a kernel of the CPU")
+    if not isinstance(array, np.ndarray):
+        raise array.refused("a kernel of the CPU")  # a DeviceArray
     result: int = (_entries.get("address") or _address())(array)
     return result
+
+
+def address_or_0(array: np.ndarray | None) -> int:
+    """The address of an operand that may be left out: 0 says so to a kernel."""
+    return 0 if array is None else address(array)
+
+
+def bits(value: float) -> int:
+    """The bits of a float64 as an integer: how a kernel gets a number."""
+    number: int = _INT64.unpack(_FLOAT64.pack(value))[0]
+    return number
+
+
+_FLOAT64, _INT64 = struct.Struct("=d"), struct.Struct("=q")
 
 
 _layout_checked = False

@@ -62,6 +62,10 @@ def object_address(typingctx, obj):
     return types.int64(obj), codegen
 
 
+inline = njit(error_model="numpy", forceinline=True)
+"""A helper of kernels that LLVM takes into each of them: what is not inlined does not vectorise."""
+
+
 def _element(builder, address, offset, type_):
     pointer = builder.inttoptr(address, I8.as_pointer())
     return builder.bitcast(builder.gep(pointer, [offset]), type_.as_pointer())
@@ -138,6 +142,29 @@ as_int32 = _pointer_to(types.int32)
 as_int64 = _pointer_to(types.int64)
 as_uint8 = _pointer_to(types.uint8)
 as_bool = _pointer_to(types.uint8)  # a bool is a byte of 0 or 1; other bytes read as True
+
+
+@intrinsic
+def items_at(typingctx, address, offset_bytes, dtype):
+    """The pointer to items of ``dtype`` (a NumPy dtype's class) at ``address + offset_bytes``."""
+    pointer = types.CPointer(dtype.dtype)
+
+    def codegen(context, builder, signature, args):
+        base = builder.inttoptr(args[0], I8.as_pointer())
+        return builder.bitcast(builder.gep(base, [args[1]]), context.get_value_type(pointer))
+
+    return pointer(types.int64, types.int64, dtype), codegen
+
+
+@intrinsic
+def item_size(typingctx, dtype):
+    """The bytes of an item of ``dtype``, a constant."""
+
+    def codegen(context, builder, signature, args):
+        size = context.get_abi_sizeof(context.get_data_type(dtype.dtype))
+        return ir.Constant(I64, size)
+
+    return types.int64(dtype), codegen
 
 
 def _call(builder, address, values):

@@ -481,6 +481,12 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Handwritten]:
     return declare
 
 
+def named(name: str, function: Callable[..., None], **options: Any) -> Handwritten:
+    """Declare a factory's ``function`` as the kernel ``name``: the cache keeps it by its name."""
+    function.__name__ = function.__qualname__ = name
+    return kernel(**options)(function)
+
+
 def describe() -> dict[str, Any]:
     """Where kernels are kept and how many there are, for ``numgrad env``."""
     folder = _folder()

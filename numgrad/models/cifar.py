@@ -6,7 +6,7 @@ Notes: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recogn
 
 from typing import Any
 
-from ..graph.errors import expected
+from ..graph.errors import RangeError, expected
 from ..nn import AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Linear, Module, ReLU, Sequential
 from ..nn import functional as F
 from ..tensor import Tensor
@@ -48,17 +48,17 @@ class CifarResNet(Module):
             "B": a 1 × 1 convolution and batch-norm.
 
     Raises:
-        ValueError: depth is not ``6 n + 2`` or option is neither.
+        RangeError: depth is not ``6 n + 2`` or option is neither.
     """
 
     def __init__(self, depth: int = 20, num_classes: int = 10, option: str = "A") -> None:
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
-            raise ValueError(
+            raise RangeError(
                 expected("CifarResNet", "6 n + 2, n ≥ 1,", "depth", depth, "take 20, 32, 44 or 56")
             )
         if option not in OPTIONS:
-            raise ValueError(
+            raise RangeError(
                 expected("CifarResNet", "'A' or 'B'", "option", option, "A has no parameters")
             )
         n = (depth - 2) // 6

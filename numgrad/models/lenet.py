@@ -1,6 +1,6 @@
 """LeNet-5, for grey pictures of 28 × 28 or 32 × 32."""
 
-from ..graph.errors import expected
+from ..graph.errors import RangeError, expected
 from ..nn import Conv2d, Linear, MaxPool2d, Module
 from ..nn import functional as F
 from ..tensor import Tensor
@@ -23,7 +23,7 @@ class LeNet(Module):
         size: height and width of the pictures, 28 or 32.
 
     Raises:
-        ValueError: another size.
+        RangeError: another size.
 
     Notes: Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to document
         recognition", Proceedings of the IEEE 86 (11), 1998.
@@ -32,7 +32,7 @@ class LeNet(Module):
     def __init__(self, num_classes: int = 10, in_channels: int = 1, size: int = 28) -> None:
         super().__init__()
         if size not in SIZES:
-            raise ValueError(expected("LeNet", "28 or 32", "size", size, "resize the pictures"))
+            raise RangeError(expected("LeNet", "28 or 32", "size", size, "resize the pictures"))
         self.conv1 = Conv2d(in_channels, 6, 5, padding=(32 - size) // 2)
         self.conv2 = Conv2d(6, 16, 5)
         self.pool = MaxPool2d(2)

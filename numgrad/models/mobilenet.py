@@ -134,7 +134,7 @@ def mobilenet_v2(pretrained: bool = False, **options: Any) -> MobileNetV2:
     """MobileNetV2, 3,504,872 parameters. Options are those of `MobileNetV2`.
 
     Raises:
-        ValueError: ``pretrained`` is True; no weights come with the package.
+        RangeError: ``pretrained`` is True; no weights come with the package.
     """
     refuse_pretrained("mobilenet_v2", pretrained)
     return MobileNetV2(**options)

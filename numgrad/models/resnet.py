@@ -10,7 +10,7 @@ v1.5", which is what torchvision has.
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..graph.errors import expected
+from ..graph.errors import RangeError, expected
 from ..nn import (
     AdaptiveAvgPool2d,
     BatchNorm2d,
@@ -193,7 +193,7 @@ def initialise(network: Module) -> None:
 def refuse_pretrained(model: str, pretrained: bool) -> None:
     """Raise for ``pretrained=True``: there are no weights in the package."""
     if pretrained:
-        raise ValueError(
+        raise RangeError(
             expected(
                 model,
                 "False",
@@ -209,7 +209,7 @@ def resnet18(pretrained: bool = False, **options: Any) -> ResNet:
     """ResNet-18, 11,689,512 parameters. Options are those of `ResNet`.
 
     Raises:
-        ValueError: ``pretrained`` is True; no weights come with the package.
+        RangeError: ``pretrained`` is True; no weights come with the package.
     """
     refuse_pretrained("resnet18", pretrained)
     return ResNet(BasicBlock, [2, 2, 2, 2], **options)

@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from ..graph.errors import ShapeError, expected, shown
-from ..ops.convolution import lengths, same_padding, transposed_size
+from ..graph.errors import RangeError, ShapeError, expected, shown
+from ..ops.attributes import FORMS, Lengths, length, lengths
+from ..ops.convolution import same_padding, transposed_size
 from ..ops.creation import empty
 from ..tensor import Tensor
 from ..variable import Parameter
 from . import functional as F
 from . import init
-from .functional.convolution import Lengths
 from .module import Module
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
@@ -52,14 +52,14 @@ class _Convolution(Module):
     ) -> None:
         super().__init__()
         name, n = type(self).__name__, self.axes
-        (self.in_channels,) = lengths(name, "in_channels", in_channels, 1, 0)
-        (self.out_channels,) = lengths(name, "out_channels", out_channels, 1, 0)
-        (self.groups,) = lengths(name, "groups", groups, 1, 1)
+        self.in_channels = length(name, "in_channels", in_channels, 0)
+        self.out_channels = length(name, "out_channels", out_channels, 0)
+        self.groups = length(name, "groups", groups, 1)
         for which in ("in_channels", "out_channels"):
             if getattr(self, which) % self.groups:
                 way_out = "change groups"
                 what = f"a number that {self.groups} groups divide"
-                raise ValueError(expected(name, what, which, getattr(self, which), way_out))
+                raise RangeError(expected(name, what, which, getattr(self, which), way_out))
         self.kernel_size = lengths(name, "kernel_size", kernel_size, n, 1)
         self.stride = lengths(name, "stride", stride, n, 1)
         self.dilation = lengths(name, "dilation", dilation, n, 1)
@@ -68,7 +68,7 @@ class _Convolution(Module):
         modes = PADDING_MODES[:1] if self.transposed else PADDING_MODES
         if padding_mode not in modes:
             what, way_out = f"one of {', '.join(map(repr, modes))}", "use functional.pad"
-            raise ValueError(expected(name, what, "padding_mode", repr(padding_mode), way_out))
+            raise RangeError(expected(name, what, "padding_mode", repr(padding_mode), way_out))
         self.padding_mode = padding_mode
         first, second = self.out_channels, self.in_channels
         if self.transposed:
@@ -87,7 +87,7 @@ class _Convolution(Module):
             return lengths(name, "padding", padding, self.axes, 0)
         if padding not in ("same", "valid"):
             what, way_out = "integers, 'valid' or 'same'", "use one of them"
-            raise ValueError(expected(name, what, "padding", repr(padding), way_out))
+            raise RangeError(expected(name, what, "padding", repr(padding), way_out))
         if padding == "same":
             same_padding(name, self.stride, self.dilation, self.kernel_size)
         return padding
@@ -200,8 +200,8 @@ class Conv2d(_Conv):
 
     Raises:
         ShapeError: the input has other channels, or is smaller than the kernel.
-        ValueError: groups do not divide the channels; a length is out of range. TypeError: one is
-            no integer.
+        RangeError: groups do not divide the channels; a length is out of range, or not one for
+            each axis. TypeError: one is no integer.
     """
 
     axes = 2
@@ -252,8 +252,7 @@ class _ConvTranspose(_Convolution):
             return self.output_padding
         name, n = type(self).__name__, self.axes
         if input.dim() not in (n + 1, n + 2):
-            what = f"{n + 2} axes, or {n + 1} without a batch,"
-            raise ShapeError(expected(name, what, "input", shown(input), "unsqueeze or reshape it"))
+            raise ShapeError(expected(name, FORMS[n], "x", shown(input), "unsqueeze or reshape it"))
         wanted = tuple(output_size)
         if len(wanted) == input.dim():
             wanted = wanted[-n:]
@@ -265,8 +264,8 @@ class _ConvTranspose(_Convolution):
             a <= h <= b for a, h, b in zip(least, wanted, most, strict=True)
         ):
             what = f"sizes from {least} to {most}"
-            way_out = f"the input is {shown(input)}"
-            raise ValueError(expected(name, what, "output_size", tuple(output_size), way_out))
+            way_out = f"x is {shown(input)}"
+            raise RangeError(expected(name, what, "output_size", tuple(output_size), way_out))
         return tuple(h - a for h, a in zip(wanted, least, strict=True))
 
 
@@ -312,8 +311,9 @@ class ConvTranspose2d(_ConvTranspose):
 
     Raises:
         ShapeError: the input has other channels, or the result would be empty.
-        ValueError: groups do not divide the channels; a length is out of range; no input gives the
-            ``output_size`` asked for. TypeError: a length is no integer.
+        RangeError: groups do not divide the channels; a length is out of range, or not one for
+            each axis; no input gives the ``output_size`` asked for. TypeError: a length is no
+            integer.
     """
 
     axes = 2

@@ -1,8 +1,9 @@
 """Losses as layers."""
 
-from ..ops.losses import REDUCTIONS, reduction_of
+from ..ops.losses import REDUCTIONS, check_reduction
 from ..tensor import Tensor
 from . import functional as F
+from .functional.loss import reduction_of
 from .module import Module
 
 
@@ -16,7 +17,8 @@ class _Loss(Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.reduction = reduction_of(size_average, reduce, reduction, self.allowed)
+        self.reduction = reduction_of(size_average, reduce, reduction)
+        check_reduction(type(self).__name__, self.reduction, self.allowed)
 
 
 class _WeightedLoss(Module):
@@ -30,6 +32,7 @@ class _WeightedLoss(Module):
     ) -> None:
         super().__init__()
         self.reduction = reduction_of(size_average, reduce, reduction)
+        check_reduction(type(self).__name__, self.reduction)
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
 

@@ -1,8 +1,8 @@
 """Layers that pad the last one or two axes."""
 
+from ..ops.attributes import Lengths
 from ..tensor import Tensor
 from . import functional as F
-from .functional.pooling import Size
 from .module import Module
 
 
@@ -13,7 +13,7 @@ class _Pad(Module):
     axes = 1
     mode = "constant"
 
-    def __init__(self, padding: Size) -> None:
+    def __init__(self, padding: Lengths) -> None:
         super().__init__()
         if isinstance(padding, (tuple, list)):
             self.padding = tuple(padding)
@@ -29,7 +29,7 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
-    def __init__(self, padding: Size, value: float) -> None:
+    def __init__(self, padding: Lengths, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
@@ -62,7 +62,7 @@ class ZeroPad2d(_Pad):
 
 
 class ReflectionPad1d(_Pad):
-    """The last axis mirrored at its ends, which are not repeated: (n, c, w) or (c, w)."""
+    """The last axis mirrored at its ends, which are not repeated: (n, c, l) or (c, l)."""
 
     mode = "reflect"
 
@@ -75,7 +75,7 @@ class ReflectionPad2d(_Pad):
 
 
 class ReplicationPad1d(_Pad):
-    """The ends of the last axis repeated: (n, c, w) or (c, w)."""
+    """The ends of the last axis repeated: (n, c, l) or (c, l)."""
 
     mode = "replicate"
 
@@ -88,7 +88,7 @@ class ReplicationPad2d(_Pad):
 
 
 class CircularPad1d(_Pad):
-    """The last axis going round: (n, c, w) or (c, w)."""
+    """The last axis going round: (n, c, l) or (c, l)."""
 
     mode = "circular"
 

@@ -2,19 +2,19 @@
 
 from typing import Any
 
+from ..ops.attributes import Lengths
 from ..tensor import Tensor
 from . import functional as F
-from .functional.pooling import Size
 from .module import Module
 
 
 class _MaxPool(Module):
     def __init__(
         self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        dilation: Size = 1,
+        kernel_size: Lengths,
+        stride: Lengths | None = None,
+        padding: Lengths = 0,
+        dilation: Lengths = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
@@ -36,10 +36,10 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """The largest of each window: (n, c, w) or (c, w). See `MaxPool2d`."""
+    """The largest of each window: (n, c, l) or (c, l). See `MaxPool2d`."""
 
     def forward(self, input: Tensor) -> Any:
-        """``(…, c, w)`` to ``(…, c, ow)``; with ``return_indices`` also where the maxima are."""
+        """``(…, c, l)`` to ``(…, c, ol)``; with ``return_indices`` also where the maxima are."""
         return F.max_pool1d(input, *self._arguments())
 
 
@@ -62,13 +62,13 @@ class MaxPool2d(_MaxPool):
 
 
 class AvgPool1d(Module):
-    """The mean of each window: (n, c, w) or (c, w). See `AvgPool2d`."""
+    """The mean of each window: (n, c, l) or (c, l). See `AvgPool2d`."""
 
     def __init__(
         self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
+        kernel_size: Lengths,
+        stride: Lengths | None = None,
+        padding: Lengths = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> None:
@@ -79,7 +79,7 @@ class AvgPool1d(Module):
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
     def forward(self, input: Tensor) -> Tensor:
-        """``(…, c, w)`` to ``(…, c, ow)``."""
+        """``(…, c, l)`` to ``(…, c, ol)``."""
         return F.avg_pool1d(
             input,
             self.kernel_size,
@@ -93,7 +93,7 @@ class AvgPool1d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-def _single(value: Size) -> tuple[int, ...]:
+def _single(value: Lengths) -> tuple[int, ...]:
     """As a tuple of one, which is how PyTorch keeps and shows it."""
     return (value,) if not isinstance(value, (tuple, list)) else tuple(value)
 
@@ -113,9 +113,9 @@ class AvgPool2d(Module):
 
     def __init__(
         self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
+        kernel_size: Lengths,
+        stride: Lengths | None = None,
+        padding: Lengths = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
@@ -152,10 +152,10 @@ class _Adaptive(Module):
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    """The means of ``output_size`` windows that share out the last axis: (n, c, w) or (c, w)."""
+    """The means of ``output_size`` windows that share out the last axis: (n, c, l) or (c, l)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``(…, c, w)`` to ``(…, c, output_size)``."""
+        """``(…, c, l)`` to ``(…, c, output_size)``."""
         return F.adaptive_avg_pool1d(input, self.output_size)
 
 
@@ -177,10 +177,10 @@ class _AdaptiveMax(_Adaptive):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMax):
-    """The largest of ``output_size`` windows that share out the last axis: (n, c, w) or (c, w)."""
+    """The largest of ``output_size`` windows that share out the last axis: (n, c, l) or (c, l)."""
 
     def forward(self, input: Tensor) -> Any:
-        """``(…, c, w)`` to ``(…, c, output_size)``."""
+        """``(…, c, l)`` to ``(…, c, output_size)``."""
         return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 

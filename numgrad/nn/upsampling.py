@@ -14,7 +14,7 @@ def _floats(scale_factor: Any) -> Any:
 
 
 class Upsample(Module):
-    """The last axes of (n, c, w) or (n, c, h, w) made longer or shorter.
+    """The last axes of (n, c, l) or (n, c, h, w) made longer or shorter.
 
     Args:
         size: the new lengths, one for each axis or one for all.

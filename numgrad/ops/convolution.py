@@ -3,16 +3,18 @@ functions.
 
 All three are bilinear and share their attributes, so each is the gradient of the others:
 
-=========================  ===================  =======================================
-entry                      operands             result
-=========================  ===================  =======================================
-``convolution``            x, weight            y: what each place of x is weighed to
-``convolution_transposed``  y, weight           x: the adjoint in x
-``convolution_weight``     x, y                 weight: the adjoint in weight
-=========================  ===================  =======================================
+==========================  =========  ==========================================================
+entry                       operands   result
+==========================  =========  ==========================================================
+``convolution``             x, weight  the cross-correlation of x and weight
+``convolution_transposed``  x, weight  its adjoint in x: x is shaped like a result of convolution
+``convolution_weight``      x, y       its adjoint in weight: y is shaped like such a result
+==========================  =========  ==========================================================
+
+(y is called g in kernels; here g is what arrives at the result of an entry.)
 
 ``size`` is always the spatial size of the result: a stride leaves that of x open, and beyond the
-last place of y there may be more of x than y reads.
+last place that is read there may be more of x.
 """
 
 from collections.abc import Sequence
@@ -20,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.errors import DtypeError, RangeError, ShapeError, expected, shown
 from ..graph.mode import composite
 from ..kernels import convolution as kernels
+from .attributes import FORMS, length, lengths
 from .kernel_calls import contiguous_array, workspace
 from .movement import reshape, unsqueeze
 from .primitive import primitive, tensor_operand
@@ -148,39 +151,9 @@ def convolution_weight(out, x, y, *, size, stride, padding, dilation, groups):
 
 # ------------------------------------------------------------------------------------------- checks
 
-LARGEST = 2**31 - 1
-"""Of a stride, padding or dilation: places are counted in 64 bits, and products must fit."""
-
-
-def lengths(op: str, name: str, value: Any, n: int, least: int) -> tuple[int, ...]:
-    """``value`` as n integers from one, or from n of them.
-
-    Raises:
-        TypeError: not of integers.
-        ValueError: another number of them, or one below ``least``.
-    """
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if any(isinstance(v, bool) or not isinstance(v, (int, np.integer)) for v in given):
-        raise TypeError(expected(op, "integers", name, repr(value), f"pass one or {n} of them"))
-    if len(given) not in (1, n):
-        raise ValueError(
-            expected(op, f"one integer or {n}", name, repr(value), "pass one for each spatial axis")
-        )
-    if not all(least <= v <= LARGEST for v in given):
-        raise ValueError(
-            expected(
-                op,
-                f"{'positive' if least else 'non-negative'} integers below 2**31",
-                name,
-                repr(value),
-                "padding that cuts is a slice of the input" if name == "padding" else "use 1",
-            )
-        )
-    return tuple(int(v) for v in given) * (n // len(given))
-
 
 def _groups(op: str, groups: Any, weight: Any) -> int:
-    (found,) = lengths(op, "groups", groups, 1, 1)
+    found = length(op, "groups", groups, 1)
     if weight.shape[0] % found:
         raise ShapeError(
             expected(
@@ -194,57 +167,47 @@ def _groups(op: str, groups: Any, weight: Any) -> int:
     return found
 
 
-def _operands(op: str, n: int, input: Any, weight: Any, bias: Any) -> None:
+def _operands(op: str, n: int, x: Any, weight: Any, bias: Any) -> None:
     """Raise unless the operands are tensors of one floating dtype with the axes they need."""
-    tensor_operand(op, input, "input")
+    tensor_operand(op, x)
     tensor_operand(op, weight, "weight")
-    if input.dim() not in (n + 1, n + 2):
-        raise ShapeError(
-            expected(
-                op,
-                f"{n + 2} axes, or {n + 1} without a batch,",
-                "input",
-                shown(input),
-                "unsqueeze or reshape it",
-            )
-        )
+    if x.dim() not in (n + 1, n + 2):
+        raise ShapeError(expected(op, FORMS[n], "x", shown(x), "unsqueeze or reshape it"))
     if weight.dim() != n + 2 or 0 in weight.shape:
         raise ShapeError(
-            expected(op, f"{n + 2} axes, none empty,", "weight", shown(weight), "reshape it")
+            expected(op, f"{n + 2} axes that are not empty", "weight", shown(weight), "reshape it")
         )
-    if 0 in input.shape[-n:]:
-        raise ShapeError(
-            expected(op, "spatial axes of length 1 or more", "input", shown(input), "pad it")
-        )
-    named = [("input", input), ("weight", weight)]
+    if 0 in x.shape[-n:]:
+        raise ShapeError(expected(op, "spatial axes of length 1 or more", "x", shown(x), "pad it"))
+    named = [("x", x), ("weight", weight)]
     if bias is not None:
         named.append(("bias", tensor_operand(op, bias, "bias")))
-    for name, x in named:
-        if x.dtype.kind != "f":
+    for name, operand in named:
+        if operand.dtype.kind != "f":
             raise DtypeError(
-                expected(op, "a floating dtype", name, shown(x), "convert it with .float()")
+                expected(op, "a floating dtype", name, shown(operand), "convert it with .float()")
             )
-        if x.dtype != input.dtype:
+        if operand.dtype != x.dtype:
             raise DtypeError(
                 expected(
                     op,
-                    f"dtype {input.dtype} as the input has",
+                    f"dtype {x.dtype}, that of x,",
                     name,
-                    shown(x),
-                    f"convert one of them; the input is {shown(input)}",
+                    shown(operand),
+                    f"convert one of them; x is {shown(x)}",
                 )
             )
 
 
-def _check_channels(op: str, input: Any, n: int, channels: int, weight: Any, groups: int) -> None:
-    if input.shape[-n - 1] != channels:
+def _check_channels(op: str, x: Any, n: int, channels: int, weight: Any, groups: int) -> None:
+    if x.shape[-n - 1] != channels:
         raise ShapeError(
             expected(
                 op,
                 f"{channels} channels",
-                "input",
-                shown(input),
-                f"its axis {input.dim() - n - 1} must fit weight {weight.shape} with {groups} "
+                "x",
+                shown(x),
+                f"its axis {x.dim() - n - 1} must fit weight {weight.shape} with {groups} "
                 f"group{'s' * (groups > 1)}",
             )
         )
@@ -264,10 +227,10 @@ def same_padding(
     one comes after.
 
     Raises:
-        ValueError: with a stride that is not possible.
+        RangeError: with a stride that is not possible.
     """
     if any(s != 1 for s in stride):
-        raise ValueError(
+        raise RangeError(
             expected(op, "stride 1 with padding='same'", "stride", tuple(stride), "give integers")
         )
     total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
@@ -277,18 +240,18 @@ def same_padding(
 # ------------------------------------------------------------------------------------------- public
 
 
-def _batched(entry: Any, n: int, input: Any, weight: Any, bias: Any, attrs: Any) -> Any:
+def _batched(entry: Any, n: int, x: Any, weight: Any, bias: Any, attrs: Any) -> Any:
     """Run an entry, also without a batch axis."""
-    if input.dim() == n + 2:
-        return entry(input, weight, bias, **attrs)
-    out = entry(unsqueeze(input, 0), weight, bias, **attrs)
+    if x.dim() == n + 2:
+        return entry(x, weight, bias, **attrs)
+    out = entry(unsqueeze(x, 0), weight, bias, **attrs)
     return reshape(out, *out.shape[1:])
 
 
 def _conv(
     op: str,
     n: int,
-    input: Any,
+    x: Any,
     weight: Any,
     bias: Any,
     stride: Any,
@@ -296,9 +259,9 @@ def _conv(
     dilation: Any,
     groups: Any,
 ) -> Any:
-    _operands(op, n, input, weight, bias)
+    _operands(op, n, x, weight, bias)
     groups = _groups(op, groups, weight)
-    _check_channels(op, input, n, weight.shape[1] * groups, weight, groups)
+    _check_channels(op, x, n, weight.shape[1] * groups, weight, groups)
     _check_bias(op, bias, weight.shape[0])
     stride = lengths(op, "stride", stride, n, 1)
     dilation = lengths(op, "dilation", dilation, n, 1)
@@ -306,27 +269,27 @@ def _conv(
     if padding == "same":
         before, after = same_padding(op, stride, dilation, kernel)
     elif isinstance(padding, str) and padding != "valid":
-        raise ValueError(
+        raise RangeError(
             expected(op, "integers, 'valid' or 'same'", "padding", repr(padding), "use one of them")
         )
     else:
         before = after = lengths(op, "padding", 0 if padding == "valid" else padding, n, 0)
-    padded = [h + p + q for h, p, q in zip(input.shape[-n:], before, after, strict=True)]
+    padded = [h + p + q for h, p, q in zip(x.shape[-n:], before, after, strict=True)]
     extent = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     if any(e > h for e, h in zip(extent, padded, strict=True)):
         raise ShapeError(
             expected(
                 op,
-                f"a kernel that fits into the padded input {tuple(padded)}",
+                f"a kernel that fits into the padded x {tuple(padded)}",
                 "weight",
-                f"one that reaches over {tuple(extent)} (weight {weight.shape}, input "
-                f"{input.shape}, padding {padding!r}, dilation {dilation})",
+                f"one that reaches over {tuple(extent)} (weight {weight.shape}, x "
+                f"{x.shape}, padding {padding!r}, dilation {dilation})",
                 "pad more",
             )
         )
     size = tuple((h - e) // s + 1 for h, e, s in zip(padded, extent, stride, strict=True))
     attrs = {"size": size, **_named(stride, before, dilation, groups)}
-    return _batched(convolution, n, input, weight, bias, attrs)
+    return _batched(convolution, n, x, weight, bias, attrs)
 
 
 @composite
@@ -375,7 +338,8 @@ def conv2d(
         ShapeError: axes, channels, groups or bias do not fit; the kernel is larger than the padded
             input.
         DtypeError: dtypes differ or are not floating.
-        ValueError: stride, dilation or groups below 1, padding below 0.
+        RangeError: stride, dilation or groups below 1, padding below 0, or not one for each axis.
+        TypeError: one is no integer.
     """
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -383,7 +347,7 @@ def conv2d(
 def _conv_transpose(
     op: str,
     n: int,
-    input: Any,
+    x: Any,
     weight: Any,
     bias: Any,
     stride: Any,
@@ -392,16 +356,16 @@ def _conv_transpose(
     groups: Any,
     dilation: Any,
 ) -> Any:
-    _operands(op, n, input, weight, bias)
+    _operands(op, n, x, weight, bias)
     groups = _groups(op, groups, weight)
-    _check_channels(op, input, n, weight.shape[0], weight, groups)
+    _check_channels(op, x, n, weight.shape[0], weight, groups)
     _check_bias(op, bias, weight.shape[1] * groups)
     stride = lengths(op, "stride", stride, n, 1)
     padding = lengths(op, "padding", padding, n, 0)
     dilation = lengths(op, "dilation", dilation, n, 1)
     extra = lengths(op, "output_padding", output_padding, n, 0)
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        raise ValueError(
+        raise RangeError(
             expected(
                 op,
                 "less than stride or dilation",
@@ -410,19 +374,19 @@ def _conv_transpose(
                 "pad the result instead",
             )
         )
-    size = transposed_size(input.shape[-n:], weight.shape[2:], stride, padding, dilation, extra)
+    size = transposed_size(x.shape[-n:], weight.shape[2:], stride, padding, dilation, extra)
     if any(h < 1 for h in size):
         raise ShapeError(
             expected(
                 op,
                 "a result with spatial axes of length 1 or more",
-                "input",
-                f"{size} (input {input.shape}, weight {weight.shape}, padding {padding})",
+                "x",
+                f"{size} (x {x.shape}, weight {weight.shape}, padding {padding})",
                 "pad less",
             )
         )
     attrs = {"size": size, **_named(stride, padding, dilation, groups)}
-    return _batched(convolution_transposed, n, input, weight, bias, attrs)
+    return _batched(convolution_transposed, n, x, weight, bias, attrs)
 
 
 def transposed_size(
@@ -497,8 +461,9 @@ def conv_transpose2d(
     Raises:
         ShapeError: axes, channels, groups or bias do not fit; the result would be empty.
         DtypeError: dtypes differ or are not floating.
-        ValueError: stride, dilation or groups below 1, padding below 0, output_padding not less
-            than stride or dilation.
+        RangeError: stride, dilation or groups below 1, padding below 0, or not one for each axis;
+            output_padding not less than stride or dilation.
+        TypeError: one is no integer.
     """
     return _conv_transpose(
         "conv_transpose2d",

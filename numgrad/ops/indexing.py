@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.apply import make
+from ..graph.apply import make, no_kernel
+from ..graph.device import CPU
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.mode import composite
 from ..graph.storage import WORKSPACE, allocate, category
@@ -166,7 +167,7 @@ def check_index(op: str, index: Any, limit: int, name: str = "index") -> Any:
     """
     if not isinstance(index, Value) or index.dtype.kind not in "iu":
         raise DtypeError(expected(op, "an int64 tensor", name, shown(index), "use .long()"))
-    places = index.array
+    places = _on_host(op, name, index)
     if places.size and (places.min() < -limit or places.max() >= limit):
         bad = int(places.min()) if places.min() < -limit else int(places.max())
         raise IndexError(
@@ -180,6 +181,18 @@ def check_index(op: str, index: Any, limit: int, name: str = "index") -> Any:
     negative = np.less(result.array, 0, out=workspace(places.shape, dtypes.bool_))
     np.add(result.array, limit, out=result.array, where=negative)
     return result
+
+
+def _on_host(op: str, name: str, x: Any) -> np.ndarray:
+    """The elements of an operand that is read before anything runs.
+
+    Raises:
+        NotImplementedError: it is on a GPU.
+    """
+    if x.device is not CPU:
+        raise no_kernel(op, name, x.device)
+    array: np.ndarray = x.array
+    return array
 
 
 def _temporary(array: np.ndarray) -> Any:
@@ -228,7 +241,7 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
 
 def nonzero(x: Any) -> Any:
     """Places of non-zero elements, int64 (count, ndim), in row-major order."""
-    tensor_operand("nonzero", x)
+    _on_host("nonzero", "x", tensor_operand("nonzero", x))
     mask = contiguous_array(x.array if x.dtype == dtypes.bool_ else (x != 0).array)
     flat = _true_places(mask)
     out = make(*allocate((flat.size, mask.ndim), INT64, "nonzero"))
@@ -349,7 +362,7 @@ def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, np.ndar
                     f"{part.shape}; The shape of the mask {part.shape} at index {axis} does not "
                     f"match the shape of the indexed tensor {x.shape}"
                 )
-            mask = part.array if part.dtype == dtypes.bool_ else part.array.view(np.bool_)
+            mask = _on_host("index", "the mask", part).view(np.bool_)
             flat = _true_places(mask)
             shape = mask.shape or (1,)
             if not mask.ndim:

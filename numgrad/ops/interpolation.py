@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.errors import DtypeError, RangeError, ShapeError, expected, shown
 from ..kernels import launch
 from ..kernels.cpu import interpolation as kernels
+from .attributes import LARGEST, for_axes, lengths
 from .declare import NUMBERS
 from .kernel_calls import workspace
 from .pooling import planes_of, two_axes
@@ -90,19 +91,6 @@ def nearest_adjoint(out, g, *, shape, scales):
     _run(name, out, g, shape[-axes:], g.shape[-axes:], scales, True)
 
 
-def _for_axes(value: Any, name: str, axes: int, kinds: Any, what: str) -> tuple[Any, ...]:
-    many = isinstance(value, (tuple, list))
-    given = tuple(value) if many else (value,) * axes
-    for n in given:
-        if isinstance(n, bool) or not isinstance(n, kinds):
-            raise TypeError(expected("interpolate", what, name, repr(value), "one for each axis"))
-    if len(given) != axes:
-        raise ShapeError(
-            expected("interpolate", f"{axes} of them for x", name, repr(value), "one for each axis")
-        )
-    return given
-
-
 def interpolate(
     x: Any,
     size: Any = None,
@@ -112,7 +100,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Any:
-    """The last axes of x made longer or shorter: (n, c, w) or (n, c, h, w).
+    """The last axes of x made longer or shorter: (n, c, l) or (n, c, h, w).
 
     Args:
         x: float32, float64 or uint8.
@@ -125,9 +113,11 @@ def interpolate(
         align_corners, antialias: for modes that there are not.
 
     Raises:
-        ShapeError: not exactly one of size and scale_factor, a number of them other than the axes,
-            or a length that is not positive.
-        TypeError: size is not of integers, scale_factor not of numbers, or the dtype of x.
+        ShapeError: x has no elements.
+        DtypeError: x has another dtype.
+        RangeError: not exactly one of size and scale_factor, not one for each axis, a length that
+            is not positive, or an argument that the mode does not take.
+        TypeError: size is not of integers, or scale_factor not of numbers.
         NotImplementedError: another mode, or x with more or fewer axes.
     """
     if mode != "nearest":
@@ -136,21 +126,20 @@ def interpolate(
         )
     axes = tensor_operand("interpolate", x).dim() - 2
     if axes not in (1, 2):
-        raise NotImplementedError(
-            expected("interpolate", "(n, c, w) or (n, c, h, w)", "x", shown(x), "reshape it")
-        )
+        form = "(n, c, l) or (n, c, h, w)"
+        raise NotImplementedError(expected("interpolate", form, "x", shown(x), "reshape it"))
     if align_corners is not None or antialias:
         what = "align_corners" if align_corners is not None else "antialias"
-        raise ShapeError(
+        raise RangeError(
             expected("interpolate", f"no {what} with mode 'nearest'", what, True, "leave it out")
         )
     if (size is None) == (scale_factor is None):
         given = "neither" if size is None else "both"
-        raise ShapeError(
+        raise RangeError(
             expected("interpolate", "one of them", "size, scale_factor", given, "pass one")
         )
     if recompute_scale_factor and size is not None:
-        raise ShapeError(
+        raise RangeError(
             expected(
                 "interpolate",
                 "no recompute_scale_factor with a size",
@@ -163,27 +152,25 @@ def interpolate(
         raise DtypeError(
             expected("interpolate", "a floating dtype or uint8", "x", shown(x), "use .float()")
         )
+    if 0 in x.shape[1:]:
+        what = "elements in all axes but the batch"
+        raise ShapeError(expected("interpolate", what, "x", shown(x), "pad it"))
     scales: Scales = (None,) * axes
+    sizes: tuple[int, ...] = ()
     if size is not None:
-        sizes = _for_axes(size, "size", axes, (int, np.integer), "integers")
-        sizes = tuple(int(n) for n in sizes)
+        sizes = lengths("interpolate", "size", size, axes, 1, one=False)
     else:
-        factors = _for_axes(scale_factor, "scale_factor", axes, NUMBERS, "numbers")
-        if not all(math.isfinite(f) for f in factors):
-            raise ShapeError(
-                expected("interpolate", "finite numbers", "scale_factor", scale_factor, "check it")
-            )
-        sizes = tuple(math.floor(float(n) * f) for n, f in zip(x.shape[2:], factors, strict=True))
-        if not recompute_scale_factor:
-            scales = tuple(float(f) for f in factors)
-    if min(*sizes, *x.shape[1:]) < 1:
-        raise ShapeError(
-            expected(
-                "interpolate",
-                "positive lengths, old and new",
-                "size",
-                sizes,
-                f"x is {shown(x)}",
-            )
+        name, kinds = "scale_factor", NUMBERS
+        factors = for_axes(
+            "interpolate", name, scale_factor, axes, kinds=kinds, noun="number", one=False
         )
+        if all(abs(f) <= LARGEST for f in factors):  # neither infinite nor a nan
+            factors = tuple(float(f) for f in factors)
+            sizes = tuple(math.floor(n * f) for n, f in zip(x.shape[2:], factors, strict=True))
+        if not (sizes and all(1 <= n <= LARGEST for n in sizes)):
+            what = "factors that give lengths from 1 to below 2**31"
+            way_out = f"x is {shown(x)}"
+            raise RangeError(expected("interpolate", what, name, repr(scale_factor), way_out))
+        if not recompute_scale_factor:
+            scales = factors
     return nearest(x, size=sizes, scales=scales)

@@ -132,22 +132,11 @@ def log_divergence(x, y):
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def reduction_of(
-    size_average: Any, reduce: Any, reduction: str, allowed: Sequence[str] = REDUCTIONS
-) -> str:
-    """``"mean"``, ``"sum"`` or ``"none"``, also from the old ``size_average`` and ``reduce``."""
-    if size_average is not None or reduce is not None:
-        size_average = True if size_average is None else size_average
-        reduce = True if reduce is None else reduce
-        reduction = ("mean" if size_average else "sum") if reduce else "none"
-        warn_user(
-            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' "
-            "instead.",
-        )
+def check_reduction(op: str, reduction: Any, allowed: Sequence[str] = REDUCTIONS) -> None:
+    """Raise unless ``reduction`` is one of the names."""
     if reduction not in allowed:
         names = ", ".join(repr(name) for name in allowed[:-1]) + f" or {allowed[-1]!r}"
-        raise ValueError(expected("loss", names, "reduction", repr(reduction), "use one of them"))
-    return reduction
+        raise ValueError(expected(op, names, "reduction", repr(reduction), "use one of them"))
 
 
 def reduced(loss: Any, reduction: str) -> Any:
@@ -159,26 +148,22 @@ def reduced(loss: Any, reduction: str) -> Any:
 
 
 @composite
-def mse_loss(
-    x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
+def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Any:
     """Squared error, ``mean((x - target)**2)`` (or ``sum``, or none).
 
     Warns if the shapes differ: broadcasting them is almost always a mistake.
     """
-    reduction = reduction_of(size_average, reduce, reduction)
+    check_reduction("mse_loss", reduction)
     return reduced(square(_difference("mse_loss", x, target)), reduction)
 
 
 @composite
-def l1_loss(
-    x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
+def l1_loss(x: Any, target: Any, reduction: str = "mean") -> Any:
     """Absolute error, ``mean(|x - target|)`` (or ``sum``, or none).
 
     Warns if the shapes differ: broadcasting them is almost always a mistake.
     """
-    reduction = reduction_of(size_average, reduce, reduction)
+    check_reduction("l1_loss", reduction)
     return reduced(_difference("l1_loss", x, target).abs(), reduction)
 
 
@@ -186,8 +171,6 @@ def l1_loss(
 def smooth_l1_loss(
     x: Any,
     target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Any:
@@ -198,7 +181,7 @@ def smooth_l1_loss(
 
     Notes: R. Girshick, "Fast R-CNN" (ICCV 2015), eq. 3, for beta 1.
     """
-    reduction = reduction_of(size_average, reduce, reduction)
+    check_reduction("smooth_l1_loss", reduction)
     if not isinstance(beta, NUMBERS) or not beta >= 0:
         raise RangeError(expected("smooth_l1_loss", "0 or more", "beta", repr(beta), "use 1.0"))
     _pair("smooth_l1_loss", x, target)
@@ -217,7 +200,7 @@ def huber_loss(
 
     Notes: P. J. Huber, "Robust estimation of a location parameter" (1964).
     """
-    reduction = reduction_of(None, None, reduction)
+    check_reduction("huber_loss", reduction)
     if not isinstance(delta, NUMBERS) or not delta > 0:
         raise RangeError(expected("huber_loss", "more than 0", "delta", repr(delta), "use 1.0"))
     _pair("huber_loss", x, target)
@@ -278,8 +261,6 @@ def binary_cross_entropy(
     x: Any,
     target: Any,
     weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
     reduction: str = "mean",
 ) -> Any:
     """``-target log(x) - (1 - target) log(1 - x)`` of probabilities x, times ``weight`` if given;
@@ -290,7 +271,7 @@ def binary_cross_entropy(
         RangeError: x or target is outside [0, 1].
     """
     op = "binary_cross_entropy"
-    reduction = reduction_of(size_average, reduce, reduction)
+    check_reduction(op, reduction)
     _same_shape(op, x, target)
     if weight is not None:
         _check_factor(op, "weight", weight, x.shape)
@@ -311,8 +292,6 @@ def binary_cross_entropy_with_logits(
     x: Any,
     target: Any,
     weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
     reduction: str = "mean",
     pos_weight: Any = None,
 ) -> Any:
@@ -324,7 +303,7 @@ def binary_cross_entropy_with_logits(
         ShapeError: the shapes differ, or a weight does not broadcast to them.
     """
     op = "binary_cross_entropy_with_logits"
-    reduction = reduction_of(size_average, reduce, reduction)
+    check_reduction(op, reduction)
     _same_shape(op, x, target)
     for name, factor in (("weight", weight), ("pos_weight", pos_weight)):
         if factor is not None:
@@ -340,8 +319,6 @@ def binary_cross_entropy_with_logits(
 def kl_div(
     x: Any,
     target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Any:
@@ -351,7 +328,7 @@ def kl_div(
 
     Warns for ``mean``. Raises ShapeError if the shapes do not broadcast.
     """
-    reduction = reduction_of(size_average, reduce, reduction, (*REDUCTIONS, "batchmean"))
+    check_reduction("kl_div", reduction, (*REDUCTIONS, "batchmean"))
     tensor_operand("kl_div", x)
     tensor_operand("kl_div", target, "target")
     if reduction == "mean":
@@ -396,9 +373,7 @@ def nll_loss(
     x: Any,
     target: Any,
     weight: Any = None,
-    size_average: Any = None,
     ignore_index: int = -100,
-    reduce: Any = None,
     reduction: str = "mean",
 ) -> Any:
     """Negative log-likelihood of the labels, ``-weight[target] * x[target]``.
@@ -410,7 +385,7 @@ def nll_loss(
     Raises:
         IndexError: a label outside ``[0, classes)`` that is not ``ignore_index``.
     """
-    reduction = reduction_of(size_average, reduce, reduction)
+    check_reduction("nll_loss", reduction)
     shape = target.shape if hasattr(target, "shape") else ()
     rows, labels = _classes_last("nll_loss", x, target)
     classes = rows.shape[1]
@@ -446,9 +421,7 @@ def cross_entropy(
     x: Any,
     target: Any,
     weight: Any = None,
-    size_average: Any = None,
     ignore_index: int = -100,
-    reduce: Any = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
@@ -466,7 +439,7 @@ def cross_entropy(
         smoothed labels.
     """
     op = "cross_entropy"
-    reduction = reduction_of(size_average, reduce, reduction)
+    check_reduction(op, reduction)
     if not isinstance(label_smoothing, NUMBERS) or not 0 <= label_smoothing <= 1:
         raise RangeError(
             f"{op}: expected a number in [0, 1] for label_smoothing, got {label_smoothing!r}; "
@@ -488,7 +461,7 @@ def cross_entropy(
         return reduced(losses, reduction)
     _classes_last(op, x, target)
     scores = log_softmax(x, axis)
-    loss = nll_loss(scores, target, weight, None, ignore_index, None, reduction)
+    loss = nll_loss(scores, target, weight, ignore_index, reduction)
     if not label_smoothing:
         return loss
     kept = ne(target, ignore_index)

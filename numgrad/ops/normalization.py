@@ -5,7 +5,6 @@ fused backward kernels, whose formulas account for them. Under ``create_graph`` 
 are in truth, functions of x: the entries say which (``derived``).
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from ..graph.storage import Storage, allocate
 from ..graph.value import alias, make
 from ..kernels import launch
 from ..kernels.cpu import normalization as kernels
+from ..kernels.launch import address_or_0 as at
 from .elementwise import rsqrt, square
 from .kernel_calls import compute, contiguous_array, fill, workspace
 from .movement import reshape
@@ -26,13 +26,12 @@ from .primitive import primitive, tensor_operand
 from .reduction import mean_over, sum_over
 
 F64 = dtypes.float64
-SUFFIX = {dtypes.float32: "_float32", F64: "_float64"}
-"""How the kernels of a dtype are called (``dtype.name`` is slow)."""
 
 # ------------------------------------------------------------------------------------ bad operands
 
 
 def check_floating(op: str, x: Any) -> None:
+    """Raise unless x is of floats."""
     if x.dtype.kind != "f":
         raise DtypeError(
             expected(op, "a floating dtype", "x", shown(x), "convert it with .float()")
@@ -52,6 +51,7 @@ def check_beside(op: str, name: str, value: Any, shape: tuple[int, ...], x: Any)
 
 
 def check_channels(op: str, x: Any, **values: Any) -> None:
+    """Raise unless x is (n, c, …) of floats, and each of ``values`` None or (c,) of x's dtype."""
     check_floating(op, x)
     if len(x.shape) < 2:
         way = "add an axis for the batch with unsqueeze(0)"
@@ -61,6 +61,7 @@ def check_channels(op: str, x: Any, **values: Any) -> None:
 
 
 def check_eps(op: str, eps: Any, training: bool = False) -> None:
+    """Raise unless eps is a number that is not negative, nor 0 in training."""
     if not isinstance(eps, (int, float)) or not (eps > 0 if training else eps >= 0):
         what = "a positive number" if training else "a number from 0 on"
         raise ValueError(expected(op, what, "eps", repr(eps), "use for instance 1e-5"))
@@ -99,18 +100,8 @@ def filled(values: np.ndarray | None, n: int, dtype: np.dtype, missing: float) -
     return out
 
 
-@functools.lru_cache
-def bits(x: float) -> int:
-    """The bits of a float64 as an integer: how a kernel gets a number."""
-    return int(np.float64(x).view(np.int64))
-
-
-def at(array: np.ndarray | None) -> int:
-    """The address of an array, 0 for None."""
-    return 0 if array is None else launch.address(array)
-
-
 def make_aux(shape: tuple[int, ...], record: bool) -> tuple[np.ndarray, Storage | None]:
+    """float64 for a statistic and its storage, or workspace if no backward pass will read it."""
     return allocate(shape, F64) if record else (workspace(shape, F64), None)
 
 
@@ -118,7 +109,8 @@ def _by_channel(name: str, args: Sequence[int], x: np.ndarray) -> None:
     """Launch a kernel whose items are channels, or tiles of them where a plane is one element."""
     c = x.shape[1]
     flat = x.size == x.shape[0] * c
-    kernel = getattr(kernels, ("columns_" if flat else "planes_") + name + SUFFIX[x.dtype])
+    family = "columns" if flat else "planes"
+    kernel = getattr(kernels, f"{family}_{name}_{x.dtype.name}")
     items = -(-c // kernels.TILE) if flat else c
     launch.ranged(kernel, args, items, parallel=x.size >= launch.PARALLEL_MIN)
 
@@ -144,8 +136,26 @@ def _channel_gradients(
     x_array, x_n, x_c = (None, 0, 0) if x is None else _strides(x.array)
     weights = filled(None if weight is None else weight.array, c, g.dtype, 1)
     n, s = g.shape[0], math.prod(g.shape[2:])
-    args = [at(dx), at(dweight), at(dbias), at(g_array), at(x_array), at(weights)]
-    args += [at(mean), at(inverse), n, c, s, g_n, g_c, x_n, x_c, c * s, s, int(fixed)]
+    args = kernels.PlanesBackward(
+        dx=at(dx),
+        dweight=at(dweight),
+        dbias=at(dbias),
+        g=at(g_array),
+        x=at(x_array),
+        weight=at(weights),
+        mean=at(mean),
+        inverse=at(inverse),
+        n=n,
+        c=c,
+        s=s,
+        g_n=g_n,
+        g_c=g_c,
+        x_n=x_n,
+        x_c=x_c,
+        dx_n=c * s,
+        dx_c=s,
+        fixed=int(fixed),
+    )
     _by_channel("backward", args, g_array)
     return results
 
@@ -251,8 +261,24 @@ def normalize_batch(
     x, x_n, x_c = _strides(x)
     weight, bias = filled(weight, c, x.dtype, 1), filled(bias, c, x.dtype, 0)
     s = count // x.shape[0]
-    args = [at(out), at(x), at(weight), at(bias), at(mean), at(inverse), at(variance)]
-    _by_channel("forward", [*args, x.shape[0], c, s, x_n, x_c, c * s, s, bits(eps)], x)
+    args = kernels.Planes(
+        out=at(out),
+        x=at(x),
+        weight=at(weight),
+        bias=at(bias),
+        mean=at(mean),
+        inverse=at(inverse),
+        variance=at(variance),
+        n=x.shape[0],
+        c=c,
+        s=s,
+        x_n=x_n,
+        x_c=x_c,
+        out_n=c * s,
+        out_c=s,
+        eps=launch.bits(eps),
+    )
+    _by_channel("forward", args, x)
     move_running(running_mean, mean, momentum, 1)
     move_running(running_var, variance, momentum, count / max(count - 1, 1))
     return aux
@@ -323,10 +349,18 @@ def _channels_gradients(
 def _fold(mean: np.ndarray, variance: np.ndarray, eps: float, **given: np.ndarray | None) -> None:
     """Launch ``fold_statistics`` for the results (and weight and bias) that are given."""
     mean, variance = contiguous_array(mean), contiguous_array(variance)
-    args = [at(given.get(name)) for name in ("scale", "shift", "centre", "inverse")]
-    args += [at(given.get("weight", variance)), at(given.get("bias"))]
-    args += [at(mean), at(variance), bits(eps)]
-    kernel = getattr(kernels, "fold_statistics" + SUFFIX[variance.dtype])
+    args = kernels.Fold(
+        scale=at(given.get("scale")),
+        shift=at(given.get("shift")),
+        centre=at(given.get("centre")),
+        inverse=at(given.get("inverse")),
+        weight=at(given.get("weight", variance)),
+        bias=at(given.get("bias")),
+        mean=at(mean),
+        variance=at(variance),
+        eps=launch.bits(eps),
+    )
+    kernel = getattr(kernels, f"fold_statistics_{variance.dtype.name}")
     launch.ranged(kernel, args, variance.size, parallel=False)
 
 
@@ -347,8 +381,19 @@ def _scale_and_shift(
     scale, weight = workspace((c,), x.dtype), filled(weight, c, x.dtype, 1)
     shift = None if bias is None else workspace((c,), x.dtype)
     _fold(mean, variance, eps, scale=scale, shift=shift, weight=weight, bias=bias)
-    args = [at(out), at(x), at(scale), at(shift), c, s, x_n, x_c, c * s, s]
-    kernel = getattr(kernels, "affine_channels" + SUFFIX[x.dtype])
+    args = kernels.Affine(
+        out=at(out),
+        x=at(x),
+        scale=at(scale),
+        shift=at(shift),
+        c=c,
+        s=s,
+        x_n=x_n,
+        x_c=x_c,
+        out_n=c * s,
+        out_c=s,
+    )
+    kernel = getattr(kernels, f"affine_channels_{x.dtype.name}")
     items = x.shape[0] * (1 if s == 1 else c)
     launch.ranged(kernel, args, items, parallel=x.size >= launch.PARALLEL_MIN)
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.errors import ShapeError, expected, shown
+from ..graph.errors import RangeError, ShapeError, expected, shown
 from ..graph.mode import composite
 from .declare import NUMBERS
 from .kernel_calls import compute, copy_into, fill, workspace
@@ -193,7 +193,7 @@ def _constant(x: Any, value: Any) -> Any:
         return float(value)
     limits = np.iinfo(x.dtype)
     if not limits.min <= value <= limits.max:
-        raise ShapeError(
+        raise RangeError(
             expected("pad", f"a number of dtype {x.dtype}", "value", value, "convert x first")
         )
     return int(value)
@@ -213,6 +213,7 @@ def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
 
     Raises:
         ShapeError: pad is no list of pairs, does not fit x, or reaches farther than the mode can.
+        RangeError: value is out of the range of the dtype, or the mode takes none.
         TypeError: pad is not of integers, or value is no number.
         NotImplementedError: there is no such mode.
     """
@@ -228,7 +229,7 @@ def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
             expected("pad", f"one of {modes}", "mode", repr(mode), "use one of them")
         )
     if value not in (None, 0):
-        raise ShapeError(
+        raise RangeError(
             expected("pad", f"no value with mode {mode!r}", "value", value, "leave it out")
         )
     if not 1 <= len(pads) <= 3 or x.dim() - len(pads) not in (1, 2):

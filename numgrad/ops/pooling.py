@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.errors import ShapeError, expected
+from ..graph.errors import RangeError, expected
 from ..graph.storage import allocate
 from ..kernels import launch
 from ..kernels.cpu import pooling as kernels
+from .attributes import LARGEST, for_axes
 from .kernel_calls import fill, workspace
 from .primitive import primitive
 from .reduction import mean_over
-from .windows import Windows, adaptive, check_operand, moving, numbers_for
+from .windows import Windows, adaptive, check_operand, moving
 
 LINE = 2048
 """Columns that a kernel folds at a time: two lines of them and their places stay in cache."""
@@ -62,8 +63,7 @@ def _run(
     parallel = max(result.size, operand.size) >= launch.PARALLEL_MIN
     workers = launch.get_num_threads() if parallel else 1
     buffers = workspace((per_worker * workers,), dtypes.uint8)
-    args = [launch.address(result), launch.address(x)]
-    args += [0 if places is None else launch.address(places)]
+    args = [launch.address(result), launch.address(x), launch.address_or_0(places)]
     args += [0 if places is None else int(places.dtype != dtypes.uint8)]
     args += [x.shape[1], *x.strides, *size, *count]
     args += [
@@ -228,7 +228,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest of each window over the last axis of x, (n, c, w) or (c, w).
+    """The largest of each window over the last axis of x, (n, c, l) or (c, l).
 
     See :func:`max_pool2d`.
     """
@@ -259,9 +259,10 @@ def max_pool2d(
     The gradient of a window goes to its first maximum; a nan is larger than everything.
 
     Raises:
-        ShapeError: x has no such axes or is empty, the windows do not fit, or an attribute is out
-            of range.
-        TypeError: x is bool, or an attribute is no integer.
+        ShapeError: x has no such axes or is empty, or the windows do not fit.
+        DtypeError: x is bool.
+        RangeError: an attribute is out of range, or not one for each axis.
+        TypeError: an attribute is no integer.
     """
     return _max(
         "max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices
@@ -281,11 +282,11 @@ def _average(
 ) -> Any:
     check_operand(op, x, axes, axes + 1)
     if divisor is not None:
-        (divisor,) = numbers_for(op, divisor, "divisor_override", 1)
-        if divisor == 0:
-            raise ShapeError(
-                expected(op, "a number that is not 0", "divisor_override", 0, "leave it out")
-            )
+        (divisor,) = for_axes(op, "divisor_override", divisor, 1)
+        if not 0 < abs(divisor) <= LARGEST:
+            what = "an integer below 2**31 that is not 0"
+            raise RangeError(expected(op, what, "divisor_override", divisor, "leave it out"))
+        divisor = int(divisor)
     include = bool(count_include_pad)
     windows = moving(op, x, axes, kernel_size, stride, padding, 1, ceil_mode, include)
     return avg_pool(x, windows=windows, divisor=divisor)
@@ -299,7 +300,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Any:
-    """The mean of each window over the last axis of x, (n, c, w) or (c, w).
+    """The mean of each window over the last axis of x, (n, c, l) or (c, l).
 
     See :func:`avg_pool2d`.
     """
@@ -327,9 +328,10 @@ def avg_pool2d(
         divisor_override: the divisor, whatever the number of cells.
 
     Raises:
-        ShapeError: x has no such axes or is empty, the windows do not fit, or an attribute is out
-            of range.
-        TypeError: x is not floating, or an attribute is no integer.
+        ShapeError: x has no such axes or is empty, or the windows do not fit.
+        DtypeError: x is not floating.
+        RangeError: an attribute is out of range, or not one for each axis.
+        TypeError: an attribute is no integer.
     """
     return _average(
         "avg_pool2d",
@@ -354,7 +356,7 @@ def _adaptive_average(op: str, axes: int, x: Any, output_size: Any) -> Any:
 
 
 def adaptive_avg_pool1d(x: Any, output_size: Any) -> Any:
-    """The means of ``output_size`` windows that share out the last axis of x, (n, c, w) or (c, w).
+    """The means of ``output_size`` windows that share out the last axis of x, (n, c, l) or (c, l).
 
     See :func:`adaptive_avg_pool2d`.
     """
@@ -372,8 +374,10 @@ def adaptive_avg_pool2d(x: Any, output_size: Any) -> Any:
         output_size: an integer, or two; None keeps the length of an axis.
 
     Raises:
-        ShapeError: x has no such axes or is empty, or output_size is negative.
-        TypeError: x is not floating, or output_size is no integer.
+        ShapeError: x has no such axes or is empty.
+        DtypeError: x is not floating.
+        RangeError: output_size is negative, or not one for each axis.
+        TypeError: output_size is no integer.
     """
     return _adaptive_average("adaptive_avg_pool2d", 2, x, output_size)
 
@@ -385,8 +389,8 @@ def _adaptive_max(op: str, axes: int, x: Any, output_size: Any, return_indices: 
 
 
 def adaptive_max_pool1d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest of ``output_size`` windows that share out the last axis of x, (n, c, w) or
-    (c, w); with ``return_indices`` also where they are. See :func:`adaptive_avg_pool2d`."""
+    """The largest of ``output_size`` windows that share out the last axis of x, (n, c, l) or
+    (c, l); with ``return_indices`` also where they are. See :func:`adaptive_avg_pool2d`."""
     return _adaptive_max("adaptive_max_pool1d", 1, x, output_size, return_indices)
 
 

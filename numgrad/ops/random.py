@@ -22,8 +22,8 @@ from ..kernels.cuda.array import DeviceArray
 from .creation import check_device, dtype_like, full, tensor, uninitialised, with_grad
 from .declare import NUMBERS
 from .elementwise import mul
-from .kernel_calls import contiguous_array, copy_into, upload, workspace
-from .movement import copy_, to_dtype
+from .kernel_calls import contiguous_array, copy_into, to_host, upload, workspace
+from .movement import copy_, to_device, to_dtype
 from .primitive import primitive
 
 _drawing = threading.Lock()
@@ -264,7 +264,7 @@ def _probabilities(op: str, p: Any) -> Any:
     """A tensor of probabilities."""
     if not isinstance(p, Value):
         raise TypeError(expected(op, "a Tensor", "p", shown(p), "use numgrad.tensor(…)"))
-    values = p.array
+    values = to_host(p.array)
     if values.size and not (values.min() >= 0 and values.max() <= 1):
         raise ValueError(expected(op, "probabilities in [0, 1]", "p", shown(p), "clamp it"))
     return p
@@ -274,13 +274,15 @@ def bernoulli_(x: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
     """Write 1 with probability ``p`` (a number or a tensor), else 0."""
     p = _probabilities("bernoulli_", p) if isinstance(p, Value) else _probability("bernoulli_", p)
     kind = dtypes.float64 if x.dtype == dtypes.float64 else dtypes.float32
-    return copy_(x, rand(x.shape, dtype=kind, generator=generator) < p)
+    where = p.device if isinstance(p, Value) else x.device
+    return copy_(x, rand(x.shape, dtype=kind, generator=generator, device=where) < p)
 
 
 def bernoulli(p: Any, *, generator: Any = None) -> Any:
     """1 with probability ``p`` elementwise, else 0, in the dtype of p."""
     p = _probabilities("bernoulli", p)
-    u = rand(p.shape, dtype=_floating("bernoulli", p.dtype), generator=generator)
+    kind = _floating("bernoulli", p.dtype)
+    u = rand(p.shape, dtype=kind, generator=generator, device=p.device)
     return to_dtype(u < p, p.dtype)
 
 
@@ -294,12 +296,14 @@ def random_(x: Any, low: int = 0, high: Any = None, *, generator: Any = None) ->
 
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Any:
     """Normal numbers; ``mean`` and ``std`` may be tensors."""
-    lowest = std.array.min(initial=0) if isinstance(std, Value) else std
+    lowest = to_host(std.array).min(initial=0) if isinstance(std, Value) else std
     if not lowest >= 0:
         raise ValueError(expected("normal", "a non-negative std", "std", lowest, "take abs(std)"))
     if size is None:
         size = np.broadcast_shapes(getattr(mean, "shape", ()), getattr(std, "shape", ()))
-    return randn(size, generator=generator) * std + mean
+    like = mean if isinstance(mean, Value) else std
+    where = like.device if isinstance(like, Value) else None
+    return randn(size, generator=generator, device=where) * std + mean
 
 
 # ------------------------------------------------------------------------------------------ dropout
@@ -352,7 +356,7 @@ def dropout(
 @composite
 def dropout_channels(x: Any, p: float, inplace: bool = False, *, generator: Any = None) -> Any:
     """Zero each channel (n, c) of x with probability ``p`` and scale the rest by ``1 / (1 - p)``
-    (Tompson et al. 2015). Keeps one factor a channel.
+    (Tompson et al. 2015). Keeps one factor a channel, drawn on the CPU as all random numbers are.
 
     Raises:
         ShapeError: x has fewer than two axes.
@@ -370,5 +374,5 @@ def dropout_channels(x: Any, p: float, inplace: bool = False, *, generator: Any 
             "instead"
         )
     ones = full((*x.shape[:2], *[1] * (axes - 2)), 1, dtype=x.dtype)
-    factors = dropout(ones, p, generator=generator)
+    factors = to_device(dropout(ones, p, generator=generator), x.device)
     return mul.in_place(x, factors) if inplace else mul(x, factors)

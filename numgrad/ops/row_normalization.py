@@ -18,14 +18,12 @@ from ..graph.storage import allocate
 from ..graph.value import Value, make
 from ..kernels import launch
 from ..kernels.cpu import row_normalization as kernels
+from ..kernels.launch import address_or_0 as at
 from .elementwise import rsqrt, square
 from .kernel_calls import contiguous_array, fill, reduce_into, workspace
 from .movement import reshape
 from .normalization import (
-    SUFFIX,
-    at,
     batch_norm,
-    bits,
     centred_gradient,
     check_beside,
     check_channels,
@@ -156,11 +154,27 @@ def _rows_gradients(
         (g_array, g_n), (x_array, x_n) = _samples(g.array, axis), _samples(x.array, axis)
         own = filled(None if weight is None else weight.array, c, g.dtype, 1)
         inner = g_array.size // n
-        args = [at(dx), at(weights), at(biases), at(g_array), at(x_array), at(own)]
-        args += [at(mean.array), at(inverse.array), n, groups, channels, inner // c]
-        kernel = getattr(kernels, "rows_backward" + SUFFIX[g.dtype])
+        args = kernels.RowsBackward(
+            dx=at(dx),
+            weights=at(weights),
+            biases=at(biases),
+            g=at(g_array),
+            x=at(x_array),
+            weight=at(own),
+            mean=at(mean.array),
+            inverse=at(inverse.array),
+            n=n,
+            groups=groups,
+            channels=channels,
+            s=inner // c,
+            g_n=g_n,
+            x_n=x_n,
+            dx_n=inner,
+            chunk=chunk,
+        )
+        kernel = getattr(kernels, f"rows_backward_{g.dtype.name}")
         parallel = g_array.size >= launch.PARALLEL_MIN
-        launch.ranged(kernel, [*args, g_n, x_n, inner, chunk], parts * groups, parallel=parallel)
+        launch.ranged(kernel, args, parts * groups, parallel=parallel)
     for array, sums in ((dweight, weights), (dbias, biases)):
         if array is not None and sums is not None:
             if math.prod(g.shape):
@@ -190,9 +204,21 @@ def normalize_rows(out, x, weight=None, bias=None, *, axis, groups, channels, ep
         x, x_n = _samples(x, axis)
         weight, bias = filled(weight, c, x.dtype, 1), filled(bias, c, x.dtype, 0)
         inner = x.size // n
-        args = [at(out), at(x), at(weight), at(bias), at(mean), at(inverse)]
-        args += [groups, channels, inner // c, x_n, inner, bits(eps)]
-        kernel = getattr(kernels, "rows_forward" + SUFFIX[x.dtype])
+        args = kernels.Rows(
+            out=at(out),
+            x=at(x),
+            weight=at(weight),
+            bias=at(bias),
+            mean=at(mean),
+            inverse=at(inverse),
+            groups=groups,
+            channels=channels,
+            s=inner // c,
+            x_n=x_n,
+            out_n=inner,
+            eps=launch.bits(eps),
+        )
+        kernel = getattr(kernels, f"rows_forward_{x.dtype.name}")
         launch.ranged(kernel, args, n * groups, parallel=x.size >= launch.PARALLEL_MIN)
     return aux
 

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph.errors import DtypeError, ShapeError, expected, shown
+from ..graph.errors import DtypeError, RangeError, ShapeError, expected, shown
+from .attributes import FORMS, INTEGERS, for_axes, lengths
 from .primitive import tensor_operand
 
 
@@ -30,36 +31,18 @@ class Windows(NamedTuple):
         return int(np.prod(self.kernel))
 
 
-def numbers_for(op: str, value: Any, name: str, axes: int) -> tuple[int, ...]:
-    """A number, or one for each axis, as one for each axis."""
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    for n in given:
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
-            raise TypeError(expected(op, "integers", name, repr(value), "pass an int or a tuple"))
-    if len(given) not in (1, axes):
-        what = "an integer" if axes == 1 else f"an integer or {axes} of them"
-        raise ShapeError(expected(op, what, name, repr(value), "pass one for each axis"))
-    return tuple(int(n) for n in given) * (axes if len(given) == 1 else 1)
-
-
 def check_operand(op: str, x: Any, axes: int, nonempty: int | None, kinds: str = "f") -> None:
     """Raise unless x is (c, …) or (n, c, …), its last ``nonempty`` axes (None: all but the first)
     have elements, and it is of a dtype that ``op`` takes."""
     ndim = tensor_operand(op, x).dim()
     if ndim not in (axes + 1, axes + 2):
-        form = "(c, w) or (n, c, w)" if axes == 1 else "(c, h, w) or (n, c, h, w)"
-        raise ShapeError(expected(op, form, "x", shown(x), "add or join axes"))
+        raise ShapeError(expected(op, FORMS[axes], "x", shown(x), "unsqueeze or reshape it"))
     if 0 in x.shape[1 if nonempty is None else ndim - nonempty :]:
-        raise ShapeError(expected(op, "elements in all axes but the batch", "x", shown(x), "check"))
+        what = "elements in all axes but the batch"
+        raise ShapeError(expected(op, what, "x", shown(x), "pad it, or leave the call out"))
     if x.dtype.kind not in kinds:
         what = "a floating dtype" if kinds == "f" else "numbers"
         raise DtypeError(expected(op, what, "x", shown(x), "convert it with .float() first"))
-
-
-def _each(op: str, numbers: tuple[int, ...], name: str, least: int) -> None:
-    if min(numbers) < least:
-        what = "a positive integer" if least else "0 or a positive integer"
-        raise ShapeError(expected(op, what, name, numbers, f"{name} is at least {least}"))
 
 
 def moving(
@@ -74,18 +57,16 @@ def moving(
     include_pad: bool = False,
 ) -> Windows:
     """The windows of x of one size, ``stride`` apart."""
-    kernel = numbers_for(op, kernel_size, "kernel_size", axes)
+    kernel = lengths(op, "kernel_size", kernel_size, axes, 1)
     own = stride is None or (isinstance(stride, (tuple, list)) and not stride)
-    strides = kernel if own else numbers_for(op, stride, "stride", axes)
-    pads = numbers_for(op, padding, "padding", axes)
-    dilations = numbers_for(op, dilation, "dilation", axes)
-    _each(op, kernel, "kernel_size", 1)
-    _each(op, strides, "stride", 1)
-    _each(op, pads, "padding", 0)
-    _each(op, dilations, "dilation", 1)
+    strides = kernel if own else lengths(op, "stride", stride, axes, 1)
+    pads = lengths(op, "padding", padding, axes, 0)
+    dilations = lengths(op, "dilation", dilation, axes, 1)
     if any(p > k // 2 for p, k in zip(pads, kernel, strict=True)):
-        raise ShapeError(
-            expected(op, f"at most half of kernel_size {kernel}", "padding", pads, "use pad")
+        raise RangeError(
+            expected(
+                op, f"at most half of kernel_size {kernel}", "padding", pads, "use functional.pad"
+            )
         )
     sizes = []
     spatial = x.shape[x.dim() - axes :]
@@ -127,14 +108,10 @@ def _each_has_cells(op: str, x: Any, windows: Windows) -> None:
 def adaptive(op: str, x: Any, axes: int, output_size: Any) -> Windows:
     """``output_size`` windows that share out x; None keeps the length of an axis."""
     spatial = x.shape[x.dim() - axes :]
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * axes
-    sizes = tuple(n if m is None and axes > 1 else m for n, m in zip(spatial, given, strict=False))
-    if len(given) != axes:
-        raise ShapeError(
-            expected(op, f"{axes} integers", "output_size", repr(output_size), "one for each axis")
-        )
-    sizes = numbers_for(op, sizes, "output_size", axes)
-    _each(op, sizes, "output_size", 0)
+    kinds = (*INTEGERS, type(None)) if axes > 1 else INTEGERS
+    given = for_axes(op, "output_size", output_size, axes, kinds=kinds, one=False)
+    sizes = tuple(n if m is None else m for n, m in zip(spatial, given, strict=True))
+    sizes = lengths(op, "output_size", sizes, axes, 0)
     if all(m > 0 and n % m == 0 for n, m in zip(spatial, sizes, strict=True)):
         kernel = tuple(n // m for n, m in zip(spatial, sizes, strict=True))
         return Windows(kernel, kernel, (0,) * axes, (1,) * axes, sizes)

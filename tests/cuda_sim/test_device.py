@@ -77,12 +77,34 @@ def test_random_numbers_are_those_of_the_cpu():
         lambda device: numgrad.empty(3, 2, device=device).t().normal_(1, 2),
         lambda device: numgrad.empty(4, device=device).uniform_(-1, 1),
         lambda device: nn.Linear(3, 2, device=device).weight,
+        lambda device: numgrad.bernoulli(numgrad.full((9,), 0.5, device=device)),
+        lambda device: numgrad.zeros(9, device=device).bernoulli_(0.5),
+        lambda device: numgrad.zeros(9, device=device).bernoulli_(
+            numgrad.full((9,), 0.5, device=device)
+        ),
+        lambda device: numgrad.normal(numgrad.arange(4.0, device=device), 0.5),
+        lambda device: numgrad.normal(1.0, numgrad.arange(4.0, device=device)),
     ):
         numgrad.manual_seed(4)
         x = draw("cpu")
         numgrad.manual_seed(4)
         u = draw("cuda")
         assert u.device == "cuda:0" and u.tolist() == x.tolist()
+
+
+def test_channel_dropout():
+    x, u = pair(4, 5, 2, requires_grad=True)
+    found = []
+    for v in (x, u):
+        numgrad.manual_seed(3)
+        y = F.dropout2d(v, 0.5)
+        y.sum().backward()
+        numgrad.manual_seed(3)
+        found.append((y, F.dropout2d(v.detach().clone(), 0.5, inplace=True), v.grad))
+    for a, b in zip(*found, strict=True):
+        close(b, a)
+    zeros = (found[0][0] == 0).sum().item()
+    assert 0 < zeros < 40 and zeros % 2 == 0
 
 
 def test_moving():
@@ -198,21 +220,32 @@ def test_devices_never_mix():
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("op", "call"),
     [
-        lambda u: u[numgrad.tensor([0, 1], device="cuda")],
-        lambda u: u[u > 0],
-        lambda u: u.max(1),
-        lambda u: u.argmax(),
-        lambda u: F.dropout(u),
-        lambda u: u.nonzero(),
-        lambda u: F.cross_entropy(u, numgrad.tensor([0, 1, 2], device="cuda")),
+        ("index", lambda u: u[numgrad.tensor([0, 1], device="cuda")]),
+        ("index", lambda u: u.cpu()[numgrad.tensor(1, device="cuda")]),
+        ("index", lambda u: u[u > 0]),
+        ("index", lambda u: u.__setitem__(u > 0, 0)),
+        ("index", lambda u: u.masked_select(u > 0)),
+        ("index_select", lambda u: u.index_select(0, numgrad.tensor([0], device="cuda"))),
+        ("gather", lambda u: u.gather(0, numgrad.zeros(3, 3, device="cuda").long())),
+        ("take_rows", lambda u: u[[0, 1]]),
+        ("nonzero", lambda u: u.nonzero()),
+        ("max_along", lambda u: u.max(1)),
+        ("argmax_along", lambda u: u.argmax()),
+        ("dropout_at", lambda u: F.dropout(u)),
+        ("gather_along", lambda u: F.cross_entropy(u, numgrad.tensor([0, 1, 2], device="cuda"))),
+        ("max_pool", lambda u: F.max_pool1d(u, 2)),
+        ("normalize_rows", lambda u: F.layer_norm(u, (3,))),
     ],
 )
-def test_an_op_without_a_kernel_says_so(call):
+def test_an_op_without_a_kernel_says_so(op, call):
     _, u = pair(3, 3)
-    with pytest.raises(NotImplementedError, match=r"\.cpu\(\)"):
+    with pytest.raises(NotImplementedError) as raised:
         call(u)
+    text = str(raised.value)
+    assert text.startswith(f"{op}: expected operands on the CPU, got "), text
+    assert text.endswith(" on cuda:0; the op has no CUDA kernel yet: use .cpu()")
 
 
 # --------------------------------------------------------------------------------------- the graph
@@ -408,6 +441,18 @@ def test_files(tmp_path):
     assert twin[0].weight.device == "cuda:0" and twin[0].weight.tolist() == p_list(model)
     back = pickle.load(io.BytesIO(pickle.dumps(model[0].weight)))
     assert back.device == "cpu" and back.tolist() == p_list(model)
+
+
+def test_clipping():
+    x, u = pair(3, 2, requires_grad=True)
+    found = []
+    for v in (x, u):
+        (v * v).sum().backward()
+        nn.utils.clip_grad_value_([v], 1.0)
+        found.append((nn.utils.clip_grad_norm_([v], 0.5), v.grad))
+    for wanted, got in zip(*found, strict=True):
+        close(got, wanted)
+    assert nn.utils.clip_grad_norm_([], 0.5).device == "cpu"
 
 
 def p_list(model):

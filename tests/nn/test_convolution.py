@@ -8,6 +8,7 @@ import pytest
 
 import numgrad
 from numgrad import memory, nn
+from numgrad.graph.errors import RangeError, ShapeError
 from numgrad.nn import functional as F
 from numgrad.variable import Parameter, Variable
 from tests.checks import assert_close, check_gradients
@@ -151,9 +152,9 @@ def test_output_size():
     down = nn.Conv2d(3, 2, 3, stride=(2, 3), padding=1)  # the sizes that it makes 3 by 3
     assert down(layer(x, (6, 9))).shape == x.shape
     for size in ((4, 7), (7, 8), (5, 10), (5,), (5, 7, 1)):
-        with pytest.raises(ValueError, match=r"sizes from \(5, 7\) to \(6, 9\) for output_size"):
+        with pytest.raises(RangeError, match=r"sizes from \(5, 7\) to \(6, 9\) for output_size"):
             layer(x, size)
-    with pytest.raises(ValueError, match="4 axes, or 3 without a batch"):
+    with pytest.raises(ShapeError, match=r"\(n, c, h, w\) or \(c, h, w\) for x"):
         layer(numgrad.ones(3, 3), (5, 7))
 
 
@@ -209,31 +210,31 @@ def test_states_go_over():
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: nn.Conv2d(3, 4, 2, groups=2), ValueError, "Conv2d: .* divide for in_channels"),
-        (lambda: nn.Conv2d(4, 3, 2, groups=2), ValueError, "2 groups divide for out_channels"),
-        (lambda: nn.ConvTranspose1d(4, 3, 2, groups=2), ValueError, "divide for out_channels"),
-        (lambda: nn.Conv2d(4, 4, 2, groups=0), ValueError, "for groups, got 0"),
-        (lambda: nn.Conv2d(4, 4, 0), ValueError, "positive integers .* for kernel_size"),
-        (lambda: nn.Conv2d(4, 4, (1, 2, 3)), ValueError, "one integer or 2 for kernel_size"),
-        (lambda: nn.Conv1d(4, 4, (1, 2)), ValueError, "one integer or 1 for kernel_size"),
-        (lambda: nn.Conv2d(-1, 4, 1), ValueError, "for in_channels, got -1"),
-        (lambda: nn.Conv2d(4.0, 4, 1), TypeError, "integers for in_channels, got 4.0"),
-        (lambda: nn.Conv2d(4, 4, 1, stride=0), ValueError, "for stride, got 0"),
-        (lambda: nn.Conv2d(4, 4, 1, dilation=-1), ValueError, "for dilation, got -1"),
-        (lambda: nn.Conv2d(4, 4, 1, padding=-1), ValueError, "for padding, got -1"),
-        (lambda: nn.Conv2d(4, 4, 1, padding="full"), ValueError, "'valid' or 'same' for padding"),
-        (lambda: nn.Conv2d(4, 4, 1, 2, padding="same"), ValueError, "stride 1 with padding="),
-        (lambda: nn.Conv2d(4, 4, 1, padding_mode="ones"), ValueError, "'zeros', 'reflect'"),
+        (lambda: nn.Conv2d(3, 4, 2, groups=2), RangeError, "Conv2d: .* divide for in_channels"),
+        (lambda: nn.Conv2d(4, 3, 2, groups=2), RangeError, "2 groups divide for out_channels"),
+        (lambda: nn.ConvTranspose1d(4, 3, 2, groups=2), RangeError, "divide for out_channels"),
+        (lambda: nn.Conv2d(4, 4, 2, groups=0), RangeError, "for groups, got 0"),
+        (lambda: nn.Conv2d(4, 4, 0), RangeError, "positive integers .* for kernel_size"),
+        (lambda: nn.Conv2d(4, 4, (1, 2, 3)), RangeError, "one integer or 2 for kernel_size"),
+        (lambda: nn.Conv1d(4, 4, (1, 2)), RangeError, "one integer for kernel_size"),
+        (lambda: nn.Conv2d(-1, 4, 1), RangeError, "for in_channels, got -1"),
+        (lambda: nn.Conv2d(4.0, 4, 1), TypeError, "an integer for in_channels, got 4.0"),
+        (lambda: nn.Conv2d(4, 4, 1, stride=0), RangeError, "for stride, got 0"),
+        (lambda: nn.Conv2d(4, 4, 1, dilation=-1), RangeError, "for dilation, got -1"),
+        (lambda: nn.Conv2d(4, 4, 1, padding=-1), RangeError, "for padding, got -1"),
+        (lambda: nn.Conv2d(4, 4, 1, padding="full"), RangeError, "'valid' or 'same' for padding"),
+        (lambda: nn.Conv2d(4, 4, 1, 2, padding="same"), RangeError, "stride 1 with padding="),
+        (lambda: nn.Conv2d(4, 4, 1, padding_mode="ones"), RangeError, "'zeros', 'reflect'"),
         (
             lambda: nn.ConvTranspose2d(4, 4, 1, padding_mode="reflect"),
-            ValueError,
+            RangeError,
             "one of 'zeros' for padding_mode, got 'reflect'",
         ),
         (lambda: nn.ConvTranspose2d(4, 4, 1, padding="same"), TypeError, "integers for padding"),
-        (lambda: nn.ConvTranspose2d(4, 4, 1, output_padding=-1), ValueError, "output_padding"),
-        (lambda: nn.Conv2d(4, 4, 1)(numgrad.ones(1, 3, 2, 2)), ValueError, "4 channels for input"),
-        (lambda: nn.Conv2d(4, 4, 1)(numgrad.ones(4, 4)), ValueError, "4 axes, or 3"),
-        (lambda: nn.Conv2d(4, 4, 3)(numgrad.ones(1, 4, 2, 2)), ValueError, "a kernel that fits"),
+        (lambda: nn.ConvTranspose2d(4, 4, 1, output_padding=-1), RangeError, "output_padding"),
+        (lambda: nn.Conv2d(4, 4, 1)(numgrad.ones(1, 3, 2, 2)), ShapeError, "4 channels for x"),
+        (lambda: nn.Conv2d(4, 4, 1)(numgrad.ones(4, 4)), ShapeError, "n, c, h, w"),
+        (lambda: nn.Conv2d(4, 4, 3)(numgrad.ones(1, 4, 2, 2)), ShapeError, "a kernel that fits"),
         (lambda: nn.Conv2d(4, 4, 1).double()(numgrad.ones(1, 4, 2, 2)), TypeError, "float32"),
     ],
 )

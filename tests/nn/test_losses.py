@@ -55,8 +55,12 @@ def test_layer_is_the_function(name):
     assert old.reduction == "sum"
     with pytest.warns(UserWarning, match="reduction='none'"):
         assert function(x, y, reduce=False).shape in ((3, 4), (3,))
-    with pytest.raises(ValueError, match="for reduction, got 'max'"):
-        layer(reduction="max")
+    for called, call in (
+        (name, lambda: layer(reduction="max")),
+        (r"[a-z]+(_[a-z0-9]+)+", lambda: function(x, y, reduction="max")),
+    ):
+        with pytest.raises(ValueError, match=f"^{called}: .* for reduction, got 'max'"):
+            call()
 
 
 def test_huber():

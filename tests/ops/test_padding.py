@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import numgrad
 import numgrad.nn.functional as F
 from numgrad import Variable, memory
-from numgrad.graph.errors import ShapeError
+from numgrad.graph.errors import RangeError, ShapeError
 from numgrad.kernels.reference import padding as reference
 from numgrad.ops import padding
 from tests.checks import check_gradients, layouts
@@ -140,7 +140,7 @@ BAD = [
     (lambda x: F.pad(x, (-3, -3)), ShapeError, "to take away no more than there is"),
     (lambda x: F.pad(x, (-6, 3)), ShapeError, "to take away no more than there is"),
     (lambda x: F.pad(x, (1, 1), "mirror"), NotImplementedError, "'circular' for mode"),
-    (lambda x: F.pad(x, (1, 1), "reflect", 2.0), ShapeError, "no value with mode 'reflect'"),
+    (lambda x: F.pad(x, (1, 1), "reflect", 2.0), RangeError, "no value with mode 'reflect'"),
     (lambda x: F.pad(x, (5, 0), "reflect"), ShapeError, "at most 4 at an axis of 5"),
     (lambda x: F.pad(x, (6, 0), "circular"), ShapeError, "at most 5 at an axis of 5"),
     (lambda x: F.pad(x, (-2, 4), "circular"), ShapeError, "at most 3 at an axis of 3"),
@@ -148,8 +148,8 @@ BAD = [
     (lambda x: F.pad(x[0, 0], (1, 1), "reflect"), ShapeError, "one or two axes more than the 1"),
     (lambda x: F.pad(x, (0, 0) * 3, "reflect"), ShapeError, "one or two axes more than the 3"),
     (lambda x: F.pad(x, (1, 1), value="a"), TypeError, "a number for value"),
-    (lambda x: F.pad(x.long(), (1, 1), value=1e30), ShapeError, "a number of dtype int64"),
-    (lambda x: F.pad(x.byte(), (1, 1), value=-1), ShapeError, "a number of dtype uint8"),
+    (lambda x: F.pad(x.long(), (1, 1), value=1e30), RangeError, "a number of dtype int64"),
+    (lambda x: F.pad(x.byte(), (1, 1), value=-1), RangeError, "a number of dtype uint8"),
     (lambda x: F.pad([1.0], (1, 1)), TypeError, "a Tensor for x"),
 ]
 

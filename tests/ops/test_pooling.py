@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import numgrad
 import numgrad.nn.functional as F
 from numgrad import Variable, memory
-from numgrad.graph.errors import DtypeError, ShapeError
+from numgrad.graph.errors import DtypeError, RangeError, ShapeError
 from numgrad.kernels import launch
 from numgrad.kernels.reference import pooling as reference
 from numgrad.ops import pooling
@@ -337,33 +337,40 @@ def test_the_same_bits_at_any_number_of_threads():
 
 X = (1, 2, 4, 4)
 BAD = [
-    (lambda x: F.max_pool2d(x, 0), ShapeError, "a positive integer for kernel_size"),
-    (lambda x: F.max_pool2d(x, 2, 0), ShapeError, "a positive integer for stride"),
-    (lambda x: F.avg_pool2d(x, 2, (1, -1)), ShapeError, "a positive integer for stride"),
-    (lambda x: F.max_pool2d(x, 2, 1, -1), ShapeError, "0 or a positive integer for padding"),
-    (lambda x: F.max_pool2d(x, 2, dilation=0), ShapeError, "a positive integer for dilation"),
-    (lambda x: F.max_pool2d(x, 3, 1, 2), ShapeError, "at most half of kernel_size"),
-    (lambda x: F.avg_pool2d(x, 3, 1, (1, 2)), ShapeError, "at most half of kernel_size"),
+    (lambda x: F.max_pool2d(x, 0), RangeError, "positive integers below .* for kernel_size"),
+    (lambda x: F.max_pool2d(x, 2, 0), RangeError, "positive integers below .* for stride"),
+    (lambda x: F.avg_pool2d(x, 2, (1, -1)), RangeError, "positive integers below .* for stride"),
+    (lambda x: F.max_pool2d(x, 2, 1, -1), RangeError, "non-negative integers below .* for padding"),
+    (
+        lambda x: F.max_pool2d(x, 2, dilation=0),
+        RangeError,
+        "positive integers below .* for dilation",
+    ),
+    (lambda x: F.max_pool2d(x, 3, 1, 2), RangeError, "at most half of kernel_size"),
+    (lambda x: F.avg_pool2d(x, 3, 1, (1, 2)), RangeError, "at most half of kernel_size"),
     (lambda x: F.max_pool2d(x, 5), ShapeError, "windows that fit into x"),
     (lambda x: F.avg_pool2d(x, (2, 5)), ShapeError, r"output size \(2, 0\) is too small"),
     (lambda x: F.max_pool2d(x, 2, dilation=4), ShapeError, "windows that fit"),
     (lambda x: F.max_pool2d(x[:, :, :2], 2, 1, 1, 3), ShapeError, "windows that all meet x"),
-    (lambda x: F.max_pool2d(x, (2, 2, 2)), ShapeError, "an integer or 2 of them for kernel_size"),
-    (lambda x: F.max_pool1d(x[0], (2, 2)), ShapeError, "an integer for kernel_size"),
+    (lambda x: F.max_pool2d(x, (2, 2, 2)), RangeError, "one integer or 2 for kernel_size"),
+    (lambda x: F.max_pool1d(x[0], (2, 2)), RangeError, "one integer for kernel_size"),
     (lambda x: F.max_pool2d(x, 2.0), TypeError, "integers for kernel_size"),
     (lambda x: F.max_pool2d(x, True), TypeError, "integers for kernel_size"),
     (lambda x: F.max_pool2d(x, 2, "a"), TypeError, "integers for stride"),
-    (lambda x: F.avg_pool2d(x, 2, divisor_override=0), ShapeError, "not 0 for divisor_override"),
+    (lambda x: F.avg_pool2d(x, 2, divisor_override=0), RangeError, "not 0 for divisor_override"),
+    (lambda x: F.avg_pool2d(x, 2, divisor_override=2**70), RangeError, "for divisor_override"),
+    (lambda x: F.max_pool2d(x, 2, 2**70), RangeError, "positive integers below 2..31 for stride"),
+    (lambda x: F.adaptive_avg_pool2d(x, 2**70), RangeError, "integers below 2..31 for output_size"),
     (lambda x: F.avg_pool2d(x, 2, divisor_override=1.5), TypeError, "for divisor_override"),
-    (lambda x: F.max_pool2d(x[0, 0], 2), ShapeError, r"\(c, h, w\) or \(n, c, h, w\) for x"),
-    (lambda x: F.max_pool1d(x, 2), ShapeError, r"\(c, w\) or \(n, c, w\) for x"),
+    (lambda x: F.max_pool2d(x[0, 0], 2), ShapeError, r"\(n, c, h, w\) or \(c, h, w\) for x"),
+    (lambda x: F.max_pool1d(x, 2), ShapeError, r"\(n, c, l\) or \(c, l\) for x"),
     (lambda x: F.avg_pool2d(x[:, :, :0], 2), ShapeError, "elements in all axes but the batch"),
     (lambda x: F.max_pool2d(x[:, :0], 2), ShapeError, "elements in all axes but the batch"),
     (lambda x: F.max_pool2d(x > 0, 2), DtypeError, "numbers for x"),
     (lambda x: F.adaptive_avg_pool2d(x.long(), 2), DtypeError, "a floating dtype for x"),
-    (lambda x: F.adaptive_avg_pool2d(x, -1), ShapeError, "0 or a positive integer"),
-    (lambda x: F.adaptive_max_pool2d(x, (2, 2, 2)), ShapeError, "2 integers for output_size"),
-    (lambda x: F.adaptive_avg_pool2d(x, (2,)), ShapeError, "2 integers for output_size"),
+    (lambda x: F.adaptive_avg_pool2d(x, -1), RangeError, "non-negative integers"),
+    (lambda x: F.adaptive_max_pool2d(x, (2, 2, 2)), RangeError, "one integer or 2 for output_size"),
+    (lambda x: F.adaptive_avg_pool2d(x, (2,)), RangeError, "one integer or 2 for output_size"),
     (lambda x: F.adaptive_avg_pool1d(x[0], None), TypeError, "integers for output_size"),
     (lambda x: F.adaptive_max_pool2d(x, 2.0), TypeError, "integers for output_size"),
     (lambda x: F.max_pool2d([[1.0]], 1), TypeError, "a Tensor for x"),

@@ -49,16 +49,20 @@ PATCH_WIDTH = PIXEL_BLOCK + 16
 """Elements from one such row to the next: not a power of two, which would share cache sets."""
 
 
-def _round_up(value: int, multiple: int) -> int:
-    return (value + multiple - 1) // multiple * multiple
+VECTOR_SLACK = 64
+"""Packing writes up to one vector past a panel."""
 
 
 class Plan(NamedTuple):
-    """How a convolution is split: see the slots of the same names."""
+    """How a convolution is split: the slots of the same names."""
 
+    workspace_bytes: int
+    offset_1: int
+    offset_2: int
+    channels: int
+    chunk: int
     strips: int
     by_pixels: int
-    workspace_bytes: int
 
 
 def plan(rows: int, depth: int, taps: int, pixels: int, itemsize: int) -> Plan:
@@ -66,31 +70,33 @@ def plan(rows: int, depth: int, taps: int, pixels: int, itemsize: int) -> Plan:
     nr = VECTORS * v.lanes_of(itemsize)
     by_pixels = pixels >= rows
     strips = -(-pixels // nr) if by_pixels else -(-rows // STRIP_ROWS)
-    block = block_channels(depth, taps) * taps
-    a = _round_up(_round_up(min(rows, ROW_BLOCK), MR) * block * itemsize + 64, 64)
-    b = block * min(_pixel_chunk(block, nr), _round_up(pixels, nr)) * itemsize
-    return Plan(strips, int(by_pixels), _round_up(a + b + 64, 64))
+    # The blocks of the depth are whole channels, and of nearly equal size.
+    blocks = -(-depth // max(1, DEPTH_BLOCK // max(taps, 1)))
+    channels = -(-depth // max(blocks, 1)) or 1
+    block = channels * taps
+    chunk = max(1, PANEL_ELEMENTS // max(block, DEPTH_BLOCK) // nr) * nr
+    panels = _parts(_up(min(rows, ROW_BLOCK), MR) * block * itemsize)
+    patches = _parts(block * min(chunk, _up(pixels, nr)) * itemsize)
+    return Plan(panels + patches, panels, 0, channels, chunk, strips, int(by_pixels))
 
 
-def plan_weight(rows: int, depth: int, taps: int, itemsize: int) -> int:
-    """The bytes of workspace a worker of ``convolution_weight_*`` needs; its items are channels of
-    x."""
+def plan_weight(rows: int, depth: int, taps: int, itemsize: int) -> Plan:
+    """The plan of ``convolution_weight_*``; items are the channels of x."""
     nr = VECTORS * v.lanes_of(itemsize)
     channels = max(1, min(depth, PATCH_ROWS // taps))
-    elements = _round_up(rows, MR) * PIXEL_BLOCK + channels * taps * PATCH_WIDTH + PIXEL_BLOCK * nr
-    return _round_up((elements + 6 * 16) * itemsize + 3 * 64, 64)
+    gradient = _parts(_up(rows, MR) * PIXEL_BLOCK * itemsize)
+    patches = gradient + _parts(channels * taps * PATCH_WIDTH * itemsize)
+    whole = patches + _parts(PIXEL_BLOCK * nr * itemsize)
+    return Plan(whole, gradient, patches, channels, PIXEL_BLOCK, depth, 0)
 
 
-def block_channels(depth: int, taps: int) -> int:
-    """Channels of one block of the depth: the blocks are of nearly equal size."""
-    if depth * taps == 0:
-        return 1
-    blocks = -(-depth // max(1, DEPTH_BLOCK // taps))
-    return -(-depth // blocks)
+def _up(value: int, multiple: int) -> int:
+    return (value + multiple - 1) // multiple * multiple
 
 
-def _pixel_chunk(block: int, nr: int) -> int:
-    return max(1, PANEL_ELEMENTS // max(block, DEPTH_BLOCK) // nr) * nr
+def _parts(nbytes: int) -> int:
+    """The bytes of a part of the workspace: whole cache lines, with room for one vector more."""
+    return _up(nbytes + VECTOR_SLACK, 64)
 
 
 # ---------------------------------------------------------------------------------------- packing w
@@ -183,8 +189,8 @@ def _finish_pixels(t, args, tile, width, rows, group, k, p, columns, add_out, ep
 
 
 @subroutine
-def _convolution_block(t, args, group, k0, k1, p0, p1, channels, workspace, epilogue):
-    """Rows [k0, k1) and pixels [p0, p1) of one group, ``channels`` of the depth at a time."""
+def _convolution_block(t, args, group, k0, k1, p0, p1, workspace, epilogue):
+    """Rows [k0, k1) and pixels [p0, p1) of one group."""
     nr = VECTORS * v.lanes(t)
     tile = stack(TILE_BYTES)
     depth = load_i64(args, slots.DEPTH)
@@ -192,10 +198,8 @@ def _convolution_block(t, args, group, k0, k1, p0, p1, channels, workspace, epil
     w, w_row = load_i64(args, slots.W), load_i64(args, slots.W_ROW)
     flat = _flat_stride(args)
     direct = flat == 1 and p1 - p0 <= 2 * nr
-    block = channels * taps
-    packed_rows = (v.least(k1 - k0, ROW_BLOCK) + MR - 1) // MR * MR
-    panels = (workspace + packed_rows * block * v.itemsize(t) + 127) // 64 * 64
-    chunk = v.greatest(1, PANEL_ELEMENTS // v.greatest(block, DEPTH_BLOCK) // nr) * nr
+    channels, chunk = load_i64(args, slots.CHANNELS), load_i64(args, slots.CHUNK)
+    panels = workspace + load_i64(args, slots.OFFSET_1)
     for pc in range(p0, p1, chunk):
         pe = v.least(pc + chunk, p1)
         for c0 in range(0, v.greatest(depth, 1), channels):
@@ -255,13 +259,6 @@ def _convolution(t, args, lo, hi, worker):
         * load_i64(args, slots.OUT_HEIGHT)
         * load_i64(args, slots.OUT_WIDTH)
     )
-    depth = load_i64(args, slots.DEPTH)
-    taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
-    channels = 1
-    if depth * taps > 0:  # as block_channels
-        most = v.greatest(1, DEPTH_BLOCK // taps)
-        blocks = (depth + most - 1) // most
-        channels = (depth + blocks - 1) // blocks
     while lo < hi:
         group = lo // strips
         stop = v.least(hi, (group + 1) * strips)
@@ -271,7 +268,7 @@ def _convolution(t, args, lo, hi, worker):
             p0, p1 = first * nr, v.least(last * nr, pixels)
         else:
             k0, k1 = first * STRIP_ROWS, v.least(last * STRIP_ROWS, rows)
-        _convolution_block(t, args, group, k0, k1, p0, p1, channels, workspace, epilogue)
+        _convolution_block(t, args, group, k0, k1, p0, p1, workspace, epilogue)
         lo = stop
 
 
@@ -280,8 +277,8 @@ def convolution_float32(args, lo, hi, worker):
     """``out[n, k, i, j] = e(sum_{c, r, s} w[k, c, r, s] * x[n, c, i·stride + r·dilation - padding, …])``
     with the epilogue ``e(a) = clamp(a · scale[k] + shift[k] + residual[n, k, i, j])``, float32.
 
-    Args: the address of the int64 :class:`~numgrad.kernels.cpu.slots.Slots`. Items are ``groups * strips`` of :func:`plan`,
-    which also says the bytes of workspace of a worker; any split into ranges gives the same bits.
+    Args: the address of the int64 :class:`~numgrad.kernels.cpu.slots.Slots`, the last of them from
+    :func:`plan`. Items are ``groups * strips``; any split into ranges gives the same bits.
 
     Strides: any, for every operand. Fastest where x has stride 1 or 2 from one output column to the
     next, where channels and taps of w are contiguous, and where the columns of out are contiguous.
@@ -335,7 +332,6 @@ def _weight_block(t, args, group, c0, c1, workspace):
     """The channels [c0, c1) of one group's dw."""
     nr = VECTORS * v.lanes(t)
     tile = stack(TILE_BYTES)
-    bytes_ = v.itemsize(t)
     rows = load_i64(args, slots.ROWS)
     taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
     w, w_row = load_i64(args, slots.W), load_i64(args, slots.W_ROW)
@@ -346,9 +342,8 @@ def _weight_block(t, args, group, c0, c1, workspace):
     )
     start = group * load_i64(args, slots.W_GROUP) + c0 * taps
     columns = (c1 - c0) * taps
-    packed_rows = (rows + MR - 1) // MR * MR
-    patches = (workspace + (packed_rows * PIXEL_BLOCK + 32) * bytes_ + 63) // 64 * 64
-    panel = (patches + (columns * PATCH_WIDTH + 32) * bytes_ + 63) // 64 * 64
+    patches = workspace + load_i64(args, slots.OFFSET_1)
+    panel = workspace + load_i64(args, slots.OFFSET_2)
     for p in range(0, v.greatest(pixels, 1), PIXEL_BLOCK):
         kc = v.least(PIXEL_BLOCK, pixels - p)
         for i in range(0, rows, MR):
@@ -379,9 +374,7 @@ def _weight_block(t, args, group, c0, c1, workspace):
 
 @njit(inline="always")
 def _weight(t, args, lo, hi, worker):
-    depth = load_i64(args, slots.DEPTH)
-    taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
-    block = v.greatest(1, PATCH_ROWS // taps)
+    depth, block = load_i64(args, slots.DEPTH), load_i64(args, slots.CHANNELS)
     workspace = load_i64(args, slots.WORKSPACE) + worker * load_i64(args, slots.WORKSPACE_BYTES)
     while lo < hi:
         group = lo // depth
@@ -396,8 +389,8 @@ def convolution_weight_float32(args, lo, hi, worker):
     """``w[k, c, r, s] = sum_{n, i, j} out[n, k, i, j] * x[n, c, i·stride + r·dilation - padding, …]``,
     float32: the gradient of a weight from that of the result, which stands in the slots of ``out``.
 
-    Args: the address of the int64 :class:`~numgrad.kernels.cpu.slots.Slots`; the epilogue, strips and by_pixels are not used.
-    Items are the ``groups * depth`` channels of x; :func:`plan_weight` says the bytes of workspace.
+    Args: the address of the int64 :class:`~numgrad.kernels.cpu.slots.Slots`, the last of them from
+    :func:`plan_weight`; the epilogue is not used. Items are the ``groups * depth`` channels of x.
 
     Strides: any for x and out; channels and taps of w are contiguous. Fastest where the columns of
     out and x are.

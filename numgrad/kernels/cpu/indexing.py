@@ -13,18 +13,21 @@ and its pickled cells, and a jitted function or an intrinsic pickles differently
 says items; all arrays are aligned to their items.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 
-from ..native import as_int64, as_uint8, load_i64, stack, store_i64
-from ..store import Handwritten, kernel
-
-inline = njit(error_model="numpy", forceinline=True)
+from ..native import (
+    as_int64,
+    as_uint8,
+    inline,
+    item_size,
+    items_at,
+    load_i64,
+    stack,
+    store_i64,
+)
+from ..store import Handwritten, kernel, named
 
 TILE = 256
 """Lanes searched together where lanes lie side by side: values and places take 4 KiB of stack."""
@@ -33,39 +36,10 @@ SCAN = 64
 """Elements tested together for "none is better" where one lane is contiguous."""
 
 
-@intrinsic
-def _at(typingctx, address, offset_bytes, dtype):
-    """The pointer to items of ``dtype`` at ``address + offset_bytes``."""
-    pointer = types.CPointer(dtype.dtype)
-
-    def codegen(context, builder, signature, args):
-        base = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        return builder.bitcast(builder.gep(base, [args[1]]), context.get_value_type(pointer))
-
-    return pointer(types.int64, types.int64, dtype), codegen
-
-
-@intrinsic
-def _size(typingctx, dtype):
-    """The bytes of an item of ``dtype``, a constant."""
-
-    def codegen(context, builder, signature, args):
-        size = context.get_abi_sizeof(context.get_data_type(dtype.dtype))
-        return ir.Constant(ir.IntType(64), size)
-
-    return types.int64(dtype), codegen
-
-
 @inline
 def _lane(item, inner):
     """The (outer, inner) indices of a lane; (0, 0) where inner is 0 and there are no lanes."""
     return (item // inner, item % inner) if inner > 0 else (0, 0)
-
-
-def _named(name: str, function: Callable[..., None]) -> Handwritten:
-    """The kernel ``name``, made of a factory's function; the name keeps it apart in the cache."""
-    function.__name__ = function.__qualname__ = name
-    return kernel()(function)
 
 
 # ------------------------------------------------------------------------------------------- rows
@@ -82,17 +56,17 @@ def _take_rows(name: str, word: Any) -> Handwritten:
         x, index, inner = load_i64(args, 1), as_int64(load_i64(args, 2)), load_i64(args, 3)
         out, stride = load_i64(args, 0), load_i64(args, 4)
         if inner == 1:
-            target = _at(out, 0, word)
+            target = items_at(out, 0, word)
             for i in range(lo, hi):
-                target[i] = _at(x, index[i] * stride, word)[0]
+                target[i] = items_at(x, index[i] * stride, word)[0]
             return
         for i in range(lo, hi):
-            row = _at(x, index[i] * stride, word)
-            target = _at(out, i * inner * _size(word), word)
+            row = items_at(x, index[i] * stride, word)
+            target = items_at(out, i * inner * item_size(word), word)
             for j in range(inner):
                 target[j] = row[j]
 
-    return _named(name, take_rows)
+    return named(name, take_rows)
 
 
 def _put_rows(name: str, word: Any) -> Handwritten:
@@ -105,20 +79,20 @@ def _put_rows(name: str, word: Any) -> Handwritten:
         overlap.
         """
         index, rows, columns = as_int64(load_i64(args, 2)), load_i64(args, 3), hi - lo
-        out, v, start = load_i64(args, 0), load_i64(args, 1), lo * _size(word)
+        out, v, start = load_i64(args, 0), load_i64(args, 1), lo * item_size(word)
         out_stride, v_stride = load_i64(args, 4), load_i64(args, 5)
         if columns == 1:
             for i in range(rows):
-                value = _at(v, i * v_stride + start, word)[0]
-                _at(out, index[i] * out_stride + start, word)[0] = value
+                value = items_at(v, i * v_stride + start, word)[0]
+                items_at(out, index[i] * out_stride + start, word)[0] = value
             return
         for i in range(rows):
-            target = _at(out, index[i] * out_stride + start, word)
-            row = _at(v, i * v_stride + start, word)
+            target = items_at(out, index[i] * out_stride + start, word)
+            row = items_at(v, i * v_stride + start, word)
             for j in range(columns):
                 target[j] = row[j]
 
-    return _named(name, put_rows)
+    return named(name, put_rows)
 
 
 def _add_rows(name: str, dtype: Any) -> Handwritten:
@@ -131,21 +105,21 @@ def _add_rows(name: str, dtype: Any) -> Handwritten:
         checked: index, overlap.
         """
         index, rows, columns = as_int64(load_i64(args, 2)), load_i64(args, 3), hi - lo
-        out, v, start = load_i64(args, 0), load_i64(args, 1), lo * _size(dtype)
+        out, v, start = load_i64(args, 0), load_i64(args, 1), lo * item_size(dtype)
         out_stride, v_stride = load_i64(args, 4), load_i64(args, 5)
         if columns == 1:
             for i in range(rows):
-                value = _at(v, i * v_stride + start, dtype)[0]
-                target = _at(out, index[i] * out_stride + start, dtype)
+                value = items_at(v, i * v_stride + start, dtype)[0]
+                target = items_at(out, index[i] * out_stride + start, dtype)
                 target[0] = dtype(target[0] + value)
             return
         for i in range(rows):
-            target = _at(out, index[i] * out_stride + start, dtype)
-            row = _at(v, i * v_stride + start, dtype)
+            target = items_at(out, index[i] * out_stride + start, dtype)
+            row = items_at(v, i * v_stride + start, dtype)
             for j in range(columns):
                 target[j] = dtype(target[j] + row[j])
 
-    return _named(name, add_rows)
+    return named(name, add_rows)
 
 
 take_rows_1 = _take_rows("take_rows_1", np.uint8)
@@ -171,7 +145,7 @@ def _take_along(name: str, word: Any) -> Handwritten:
         4 count; 5 inner. All contiguous. Items are lanes o * inner + i. Reads 8 bytes and an item,
         writes an item an item of out. Not checked: index, overlap.
         """
-        out, x = _at(load_i64(args, 0), 0, word), _at(load_i64(args, 1), 0, word)
+        out, x = items_at(load_i64(args, 0), 0, word), items_at(load_i64(args, 1), 0, word)
         index, axis = as_int64(load_i64(args, 2)), load_i64(args, 3)
         count, inner = load_i64(args, 4), load_i64(args, 5)
         o, first = _lane(lo, inner)
@@ -184,7 +158,7 @@ def _take_along(name: str, word: Any) -> Handwritten:
             lo += last - first
             o, first = o + 1, 0
 
-    return _named(name, take_along)
+    return named(name, take_along)
 
 
 def _add_along(name: str, dtype: Any) -> Handwritten:
@@ -195,7 +169,7 @@ def _add_along(name: str, dtype: Any) -> Handwritten:
         4 count; 5 inner. All contiguous. Items are lanes o * inner + i. Integers wrap. Reads
         8 bytes and two items, writes an item an item of v. Not checked: index, overlap.
         """
-        out, v = _at(load_i64(args, 0), 0, dtype), _at(load_i64(args, 1), 0, dtype)
+        out, v = items_at(load_i64(args, 0), 0, dtype), items_at(load_i64(args, 1), 0, dtype)
         index, axis = as_int64(load_i64(args, 2)), load_i64(args, 3)
         count, inner = load_i64(args, 4), load_i64(args, 5)
         o, first = _lane(lo, inner)
@@ -209,7 +183,7 @@ def _add_along(name: str, dtype: Any) -> Handwritten:
             lo += last - first
             o, first = o + 1, 0
 
-    return _named(name, add_along)
+    return named(name, add_along)
 
 
 take_along_1 = _take_along("take_along_1", np.uint8)
@@ -259,9 +233,9 @@ def _search_contiguous(x, count, better):
 @inline
 def _search_strided(address, count, stride, dtype, better):
     """(value, place) of the extreme of ``count`` items ``stride`` bytes apart."""
-    best, place = _at(address, 0, dtype)[0], 0
+    best, place = items_at(address, 0, dtype)[0], 0
     for k in range(1, count):
-        v = _at(address, k * stride, dtype)[0]
+        v = items_at(address, k * stride, dtype)[0]
         if better(v, best):
             best, place = v, k
     return best, place
@@ -270,13 +244,13 @@ def _search_strided(address, count, stride, dtype, better):
 @inline
 def _search_tile(address, count, stride, lanes, values, places, dtype, better):
     """Extremes of ``lanes`` lanes side by side into the buffers ``values`` and ``places``."""
-    best, place = _at(values, 0, dtype), as_int64(places)
-    row = _at(address, 0, dtype)
+    best, place = items_at(values, 0, dtype), as_int64(places)
+    row = items_at(address, 0, dtype)
     for i in range(lanes):
         best[i] = row[i]
         place[i] = 0
     for k in range(1, count):
-        row = _at(address, k * stride, dtype)
+        row = items_at(address, k * stride, dtype)
         for i in range(lanes):
             v = row[i]
             replace = better(v, best[i])
@@ -291,9 +265,9 @@ def _extremes(args, lo, hi, dtype, better):
     count, inner = load_i64(args, 3), load_i64(args, 4)
     outer_stride, stride, inner_stride = load_i64(args, 5), load_i64(args, 6), load_i64(args, 7)
     tile_values, tile_places = stack(TILE_BYTES), stack(TILE_BYTES)
-    value_out, place_out = _at(values, 0, dtype), as_int64(places)
-    tile_value, tile_place = _at(tile_values, 0, dtype), as_int64(tile_places)
-    side_by_side = inner_stride == _size(dtype) and stride != _size(dtype)
+    value_out, place_out = items_at(values, 0, dtype), as_int64(places)
+    tile_value, tile_place = items_at(tile_values, 0, dtype), as_int64(tile_places)
+    side_by_side = inner_stride == item_size(dtype) and stride != item_size(dtype)
     o, first = _lane(lo, inner)
     while lo < hi:
         address = x + o * outer_stride + first * inner_stride
@@ -302,8 +276,8 @@ def _extremes(args, lo, hi, dtype, better):
             lanes = min(min(TILE, inner - first), hi - lo)
             _search_tile(address, count, stride, lanes, tile_values, tile_places, dtype, better)
         else:
-            if stride == _size(dtype):
-                value, place = _search_contiguous(_at(address, 0, dtype), count, better)
+            if stride == item_size(dtype):
+                value, place = _search_contiguous(items_at(address, 0, dtype), count, better)
             else:
                 value, place = _search_strided(address, count, stride, dtype, better)
             tile_value[0], tile_place[0] = value, place
@@ -330,7 +304,7 @@ def _argmax(name: str, dtype: Any) -> Handwritten:
         """
         _extremes(args, lo, hi, dtype, _above)
 
-    return _named(name, argmax)
+    return named(name, argmax)
 
 
 def _argmin(name: str, dtype: Any) -> Handwritten:
@@ -341,7 +315,7 @@ def _argmin(name: str, dtype: Any) -> Handwritten:
         """
         _extremes(args, lo, hi, dtype, _below)
 
-    return _named(name, argmin)
+    return named(name, argmin)
 
 
 argmax_float32 = _argmax("argmax_float32", np.float32)

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..native import as_int64, copy_bytes, load_i64
-from ..store import Handwritten
-from .indexing import _at, _size
-from .windows import named, plane_offset
+from ..native import as_int64, copy_bytes, item_size, items_at, load_i64
+from ..store import Handwritten, named
+from .windows import plane_offset
 
 
 def _nearest(name: str, word: Any) -> Handwritten:
@@ -32,19 +31,19 @@ def _nearest(name: str, word: Any) -> Handwritten:
         oh, ow = load_i64(args, 11), load_i64(args, 12)
         for item in range(lo, hi):
             i = item % oh
-            to = load_i64(args, 0) + item * ow * _size(word)
+            to = load_i64(args, 0) + item * ow * item_size(word)
             if item > lo and i > 0 and rows[i] == rows[i - 1]:
-                copy_bytes(to, to - ow * _size(word), ow * _size(word))
+                copy_bytes(to, to - ow * item_size(word), ow * item_size(word))
                 continue
-            out = _at(load_i64(args, 0), item * ow * _size(word), word)
+            out = items_at(load_i64(args, 0), item * ow * item_size(word), word)
             offset = plane_offset(args, item // oh) + rows[i] * x_h
-            if x_w == _size(word):
-                row = _at(x, offset, word)
+            if x_w == item_size(word):
+                row = items_at(x, offset, word)
                 for j in range(ow):
                     out[j] = row[columns[j]]
             else:
                 for j in range(ow):
-                    out[j] = _at(x, offset + columns[j] * x_w, word)[0]
+                    out[j] = items_at(x, offset + columns[j] * x_w, word)[0]
 
     return named(name, nearest)
 
@@ -61,19 +60,19 @@ def _nearest_adjoint(name: str, dtype: Any) -> Handwritten:
         h, w = load_i64(args, 9), load_i64(args, 10)
         oh, ow = load_i64(args, 11), load_i64(args, 12)
         for p in range(lo, hi):
-            whole = _at(load_i64(args, 0), p * h * w * _size(dtype), dtype)
+            whole = items_at(load_i64(args, 0), p * h * w * item_size(dtype), dtype)
             for k in range(h * w):
                 whole[k] = 0
             for i in range(oh):
-                out = _at(load_i64(args, 0), (p * h + rows[i]) * w * _size(dtype), dtype)
+                out = items_at(load_i64(args, 0), (p * h + rows[i]) * w * item_size(dtype), dtype)
                 offset = plane_offset(args, p) + i * g_h
                 j = 0
                 while j < ow:
                     k = columns[j]
-                    total = _at(g, offset + j * g_w, dtype)[0]
+                    total = items_at(g, offset + j * g_w, dtype)[0]
                     j += 1
                     while j < ow and columns[j] == k:
-                        total += _at(g, offset + j * g_w, dtype)[0]
+                        total += items_at(g, offset + j * g_w, dtype)[0]
                         j += 1
                     out[k] += total
 

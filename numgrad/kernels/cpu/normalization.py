@@ -17,17 +17,15 @@ Strides count elements and may be 0 or negative. An item is done by one worker i
 shape decides, so the bits do not depend on the number of workers.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from ..native import as_float64, load_i64, stack
-from ..store import Handwritten, kernel
+from ..native import as_float64, inline, load_i64, stack
+from ..store import Handwritten, named
 from .vector import get, put
 
-inline = njit(error_model="numpy", forceinline=True)
 # Sums are vectors only if they may be reordered; nan and infinities keep their meaning.
 summing = njit(error_model="numpy", forceinline=True, fastmath={"reassoc", "nsz", "contract"})
 
@@ -115,12 +113,6 @@ class Fold(NamedTuple):
     variance: int
     eps: int
     """The bits of a float64."""
-
-
-def named(name: str, function: Callable[..., None]) -> Handwritten:
-    """The kernel ``name``, made of a factory's function; the name keeps it apart in the cache."""
-    function.__name__ = function.__qualname__ = name
-    return kernel()(function)
 
 
 # --------------------------------------------------------------------------- contiguous elements
@@ -404,8 +396,9 @@ def _affine_channels(name: str, dtype: Any) -> Handwritten:
     def affine_channels(args, lo, hi, worker):
         """out[i, c, j] = x[i, c, j] * scale[c] + shift[c], in the element's own type.
 
-        Slots: :class:`Affine`. Items are i * c_count + c; with s = 1 they are i, and channels
-        adjoin. Other strides: any. Reads an item and writes an item an item. Not checked: overlap.
+        Slots: :class:`Affine`. Items are planes, i * c + the number of the channel; with s = 1 they
+        are samples, and channels adjoin. Other strides: any. Reads an item and writes an item an
+        item. Not checked: overlap.
         """
         out, x = load_i64(args, 0), load_i64(args, 1)
         scales, shifts = load_i64(args, 2), load_i64(args, 3)
@@ -435,9 +428,7 @@ def _affine_channels(name: str, dtype: Any) -> Handwritten:
                 for j in range(s):
                     put(out, to + j, get(dtype(0), x, at + j) * scale)
 
-    function = affine_channels
-    function.__name__ = function.__qualname__ = name
-    return kernel(fastmath={"contract"})(function)
+    return named(name, affine_channels, fastmath={"contract"})
 
 
 def _fold_statistics(name: str, dtype: Any) -> Handwritten:

@@ -25,17 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from ..native import as_int32, as_int64, as_uint8, load_i64, stack
-from ..store import Handwritten, kernel
-from .indexing import _at, _size
+from ..native import as_int32, as_int64, as_uint8, inline, item_size, items_at, load_i64, stack
+from ..store import Handwritten, kernel, named
 from .windows import (
     cell_count,
     cells_inside,
     columns_of,
     contiguous_row,
     first_cell,
-    inline,
-    named,
     plane_offset,
 )
 
@@ -72,8 +69,8 @@ def _max_pool(name: str, dtype: Any, lowest: Any) -> Handwritten:
         x, x_h, x_w = load_i64(args, 1), load_i64(args, 7), load_i64(args, 8)
         tile, columns = load_i64(args, 24), load_i64(args, 25)
         buffer = load_i64(args, 22) + worker * load_i64(args, 23)
-        line = _at(buffer, 0, dtype)
-        spare = _at(buffer, columns * _size(dtype), dtype)
+        line = items_at(buffer, 0, dtype)
+        spare = items_at(buffer, columns * item_size(dtype), dtype)
         j0 = 0
         while j0 < ow:
             count = min(tile, ow - j0)
@@ -83,7 +80,7 @@ def _max_pool(name: str, dtype: Any, lowest: Any) -> Handwritten:
                 line[k] = lowest
             for k in range(end - left, right - left):
                 line[k] = lowest
-            best = _at(buffer, (begin - left) * _size(dtype), dtype)
+            best = items_at(buffer, (begin - left) * item_size(dtype), dtype)
             for item in range(lo, hi):
                 i = item % oh
                 first = first_cell(i, load_i64(args, 15), load_i64(args, 17), adaptive, h, oh)
@@ -98,7 +95,7 @@ def _max_pool(name: str, dtype: Any, lowest: Any) -> Handwritten:
                         for k in range(end - begin):
                             v, top = row[k], best[k]
                             best[k] = v if (v > top) | (v != v) else top
-                out = _at(load_i64(args, 0), (item * ow + j0) * _size(dtype), dtype)
+                out = items_at(load_i64(args, 0), (item * ow + j0) * item_size(dtype), dtype)
                 if adaptive == 0 and step == 1:
                     _max_across(out, line, count, kw, dw, 1)
                 elif adaptive == 0 and step == 2:
@@ -151,10 +148,10 @@ def _max_pool_places(name: str, dtype: Any, lowest: Any) -> Handwritten:
         x, x_h, x_w = load_i64(args, 1), load_i64(args, 7), load_i64(args, 8)
         tile, columns = load_i64(args, 24), load_i64(args, 25)
         buffer = load_i64(args, 22) + worker * load_i64(args, 23)
-        line = _at(buffer, 0, dtype)
-        spare = _at(buffer, columns * _size(dtype), dtype)
-        ints = buffer + 2 * columns * _size(dtype)
-        codes, places = _at(ints, 0, np.int32), _at(ints, 4 * columns, np.int32)
+        line = items_at(buffer, 0, dtype)
+        spare = items_at(buffer, columns * item_size(dtype), dtype)
+        ints = buffer + 2 * columns * item_size(dtype)
+        codes, places = items_at(ints, 0, np.int32), items_at(ints, 4 * columns, np.int32)
         j0 = 0
         while j0 < ow:
             count = min(tile, ow - j0)
@@ -166,8 +163,8 @@ def _max_pool_places(name: str, dtype: Any, lowest: Any) -> Handwritten:
             for k in range(end - left, right - left):
                 line[k] = lowest
                 codes[k] = kh * kw
-            best = _at(buffer, (begin - left) * _size(dtype), dtype)
-            best_codes = _at(ints, 4 * (begin - left), np.int32)
+            best = items_at(buffer, (begin - left) * item_size(dtype), dtype)
+            best_codes = items_at(ints, 4 * (begin - left), np.int32)
             for item in range(lo, hi):
                 i = item % oh
                 first = first_cell(i, load_i64(args, 15), load_i64(args, 17), adaptive, h, oh)
@@ -186,7 +183,7 @@ def _max_pool_places(name: str, dtype: Any, lowest: Any) -> Handwritten:
                             replace = (v > top) | (v != v)
                             best[k] = v if replace else top
                             best_codes[k] = code if replace else place
-                out = _at(load_i64(args, 0), (item * ow + j0) * _size(dtype), dtype)
+                out = items_at(load_i64(args, 0), (item * ow + j0) * item_size(dtype), dtype)
                 if adaptive == 0 and step == 1:
                     _place_across(out, places, line, codes, count, kw, dw, 1)
                 elif adaptive == 0 and step == 2:
@@ -203,11 +200,11 @@ def _max_pool_places(name: str, dtype: Any, lowest: Any) -> Handwritten:
                         out[j] = top
                         places[j] = place
                 if load_i64(args, 3) != 0:
-                    wide = _at(load_i64(args, 2), 4 * (item * ow + j0), np.int32)
+                    wide = items_at(load_i64(args, 2), 4 * (item * ow + j0), np.int32)
                     for j in range(count):
                         wide[j] = places[j]
                 else:
-                    narrow = _at(load_i64(args, 2), item * ow + j0, np.uint8)
+                    narrow = items_at(load_i64(args, 2), item * ow + j0, np.uint8)
                     for j in range(count):
                         narrow[j] = places[j]
             j0 += count
@@ -273,14 +270,14 @@ def _take_places(name: str, dtype: Any) -> Handwritten:
         bytes, writes an item an item of out. Not checked: places.
         """
         oh, ow = load_i64(args, 11), load_i64(args, 12)
-        out, x = _at(load_i64(args, 0), 0, dtype), load_i64(args, 1)
+        out, x = items_at(load_i64(args, 0), 0, dtype), load_i64(args, 1)
         x_h, x_w = load_i64(args, 7), load_i64(args, 8)
         for item in range(lo, hi):
             plane = plane_offset(args, item // oh)
             for j in range(ow):
                 k = item * ow + j
                 row, column = _cell(args, item % oh, j, _place(args, k))
-                out[k] = _at(x, plane + row * x_h + column * x_w, dtype)[0]
+                out[k] = items_at(x, plane + row * x_h + column * x_w, dtype)[0]
 
     return named(name, take_places)
 
@@ -309,7 +306,7 @@ def _add_places(name: str, dtype: Any) -> Handwritten:
             for k in range(load_i64(args, 13) * kw):
                 table[k] = k // kw * dh * w + k % kw * dw
         for p in range(lo, hi):
-            out = _at(load_i64(args, 0), p * h * w * _size(dtype), dtype)
+            out = items_at(load_i64(args, 0), p * h * w * item_size(dtype), dtype)
             for k in range(h * w):
                 out[k] = 0
             for i in range(oh):
@@ -318,11 +315,11 @@ def _add_places(name: str, dtype: Any) -> Handwritten:
                     first = (i * load_i64(args, 15) - load_i64(args, 17)) * w - load_i64(args, 18)
                     for j in range(ow):
                         at = first + j * step + table[places[start + j]]
-                        out[at] += _at(v, offset + j * v_w, dtype)[0]
+                        out[at] += items_at(v, offset + j * v_w, dtype)[0]
                 else:
                     for j in range(ow):
                         row, column = _cell(args, i, j, _place(args, start + j))
-                        out[row * w + column] += _at(v, offset + j * v_w, dtype)[0]
+                        out[row * w + column] += items_at(v, offset + j * v_w, dtype)[0]
 
     return named(name, add_places)
 
@@ -379,9 +376,9 @@ def _avg_pool(name: str, dtype: Any) -> Handwritten:
         x, x_h, x_w = load_i64(args, 1), load_i64(args, 7), load_i64(args, 8)
         tile, columns = load_i64(args, 24), load_i64(args, 25)
         buffer = load_i64(args, 22) + worker * load_i64(args, 23)
-        line = _at(buffer, 0, dtype)
-        spare = _at(buffer, columns * _size(dtype), dtype)
-        shares = _at(buffer, 2 * columns * _size(dtype), dtype)
+        line = items_at(buffer, 0, dtype)
+        spare = items_at(buffer, columns * item_size(dtype), dtype)
+        shares = items_at(buffer, 2 * columns * item_size(dtype), dtype)
         j0 = 0
         while j0 < ow:
             count = min(tile, ow - j0)
@@ -393,7 +390,7 @@ def _avg_pool(name: str, dtype: Any) -> Handwritten:
                 line[k] = 0
             for j in range(count):
                 shares[j] = _share(args, j0 + j, 1)
-            total = _at(buffer, (begin - left) * _size(dtype), dtype)
+            total = items_at(buffer, (begin - left) * item_size(dtype), dtype)
             for item in range(lo, hi):
                 i = item % oh
                 first = first_cell(i, load_i64(args, 15), load_i64(args, 17), adaptive, h, oh)
@@ -407,7 +404,7 @@ def _avg_pool(name: str, dtype: Any) -> Handwritten:
                     else:
                         for k in range(end - begin):
                             total[k] += row[k]
-                out = _at(load_i64(args, 0), (item * ow + j0) * _size(dtype), dtype)
+                out = items_at(load_i64(args, 0), (item * ow + j0) * item_size(dtype), dtype)
                 if adaptive == 0 and step == 1:
                     _sum_across(out, line, count, kw, 1)
                 elif adaptive == 0 and step == 2:
@@ -454,11 +451,11 @@ def _avg_pool_adjoint(name: str, dtype: Any) -> Handwritten:
         g, g_h, g_w = load_i64(args, 1), load_i64(args, 7), load_i64(args, 8)
         tile, columns = load_i64(args, 24), load_i64(args, 25)
         buffer = load_i64(args, 22) + worker * load_i64(args, 23)
-        line = _at(buffer, 0, dtype)
-        parts = _at(buffer, 2 * columns * _size(dtype), dtype)
-        shares = _at(buffer, (2 * columns + tile) * _size(dtype), dtype)
+        line = items_at(buffer, 0, dtype)
+        parts = items_at(buffer, 2 * columns * item_size(dtype), dtype)
+        shares = items_at(buffer, (2 * columns + tile) * item_size(dtype), dtype)
         for p in range(lo, hi):
-            out = _at(load_i64(args, 0), p * h * w * _size(dtype), dtype)
+            out = items_at(load_i64(args, 0), p * h * w * item_size(dtype), dtype)
             for k in range(h * w):
                 out[k] = 0
         j0 = 0
@@ -466,7 +463,7 @@ def _avg_pool_adjoint(name: str, dtype: Any) -> Handwritten:
             count = min(tile, ow - j0)
             left, right = columns_of(args, j0, j0 + count)
             begin, end = max(left, 0), min(right, w)
-            inner = _at(buffer, (begin - left) * _size(dtype), dtype)
+            inner = items_at(buffer, (begin - left) * item_size(dtype), dtype)
             for j in range(count):
                 shares[j] = _share(args, j0 + j, 1)
             for item in range(lo * oh, hi * oh):
@@ -478,7 +475,7 @@ def _avg_pool_adjoint(name: str, dtype: Any) -> Handwritten:
                     plane_offset(args, p) + i * g_h + j0 * g_w,
                 )
                 for j in range(count):
-                    parts[j] = _at(g, offset + j * g_w, dtype)[0] / (share * shares[j])
+                    parts[j] = items_at(g, offset + j * g_w, dtype)[0] / (share * shares[j])
                 for k in range(right - left):
                     line[k] = 0
                 if adaptive == 0 and step == 1:
@@ -493,8 +490,8 @@ def _avg_pool_adjoint(name: str, dtype: Any) -> Handwritten:
                         for s in range(cell_count(j0 + j, kw, adaptive, w, ow)):
                             line[at + s] += parts[j]
                 for r in range(r0, r1):
-                    to = ((p * h + first + r) * w + begin) * _size(dtype)
-                    row = _at(load_i64(args, 0), to, dtype)
+                    to = ((p * h + first + r) * w + begin) * item_size(dtype)
+                    row = items_at(load_i64(args, 0), to, dtype)
                     for k in range(end - begin):
                         row[k] += inner[k]
             j0 += count

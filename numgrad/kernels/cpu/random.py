@@ -24,13 +24,9 @@ libm), so the NumPy twins give the same bits.
 """
 
 import numpy as np
-from numba import njit
 
-from ..native import as_float32, as_float64, as_int32, as_int64, load_i64, stack
+from ..native import as_float32, as_float64, as_int32, as_int64, inline, load_i64, stack
 from ..store import kernel
-
-# What is not inlined does not vectorise, and LLVM leaves the normal pairs alone by itself.
-inline = njit(error_model="numpy", forceinline=True)
 
 WORDS = 1024
 """Words in the buffer; 4 KiB, which leaves room in a 32 KiB first-level cache."""

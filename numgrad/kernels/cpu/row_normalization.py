@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..native import as_float64, load_i64
-from ..store import Handwritten
+from ..store import Handwritten, named
 from .normalization import (
     F64,
-    named,
     sum_deviations,
     sum_products,
     sum_squares,

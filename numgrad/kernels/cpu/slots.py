@@ -45,24 +45,31 @@ class Slots(NamedTuple):
     out_c: int
     out_h: int
     out_w: int
-    scale: int
+    scale: int = 0
     """The epilogue: addresses of elements a channel of out, or 0."""
-    shift: int
-    residual: int
+    shift: int = 0
+    residual: int = 0
     """Address of a tensor of out's shape, or 0; four strides."""
-    residual_n: int
-    residual_c: int
-    residual_h: int
-    residual_w: int
-    clamp: int
+    residual_n: int = 0
+    residual_c: int = 0
+    residual_h: int = 0
+    residual_w: int = 0
+    clamp: int = 0
     """Address of two elements, the least and the greatest result, or 0."""
-    workspace: int
-    workspace_bytes: int
+    workspace: int = 0
+    workspace_bytes: int = 0
     """Bytes of workspace for each worker; worker w owns the w-th part."""
-    strips: int
+    offset_1: int = 0
+    """Bytes from there to what is packed second, and third."""
+    offset_2: int = 0
+    channels: int = 0
+    """Input channels that are packed at a time."""
+    chunk: int = 0
+    """Pixels whose patches are packed at a time."""
+    strips: int = 0
     """Items of one group."""
-    by_pixels: int
-    """1: a strip is NR pixels of all rows; 0: it is ROWS rows of all pixels."""
+    by_pixels: int = 0
+    """1: a strip is NR pixels of all rows; 0: it is STRIP_ROWS rows of all pixels."""
 
 
 (
@@ -70,5 +77,5 @@ class Slots(NamedTuple):
     STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PADDING_H, PADDING_W,
     X, X_N, X_C, X_H, X_W, W, W_GROUP, W_ROW, W_C, W_R, W_S, OUT, OUT_N, OUT_C, OUT_H, OUT_W,
     SCALE, SHIFT, RESIDUAL, RESIDUAL_N, RESIDUAL_C, RESIDUAL_H, RESIDUAL_W, CLAMP,
-    WORKSPACE, WORKSPACE_BYTES, STRIPS, BY_PIXELS,
+    WORKSPACE, WORKSPACE_BYTES, OFFSET_1, OFFSET_2, CHANNELS, CHUNK, STRIPS, BY_PIXELS,
 ) = range(len(Slots._fields))  # fmt: skip

@@ -20,7 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from ..store import Handwritten, kernel
+from ..store import Handwritten, named
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 BYTES = {"avx512": 64, "avx2": 32, "plain": 16}
@@ -55,6 +55,11 @@ FUSED = INSTRUCTION_SET != "plain" or platform.machine().lower() in ("aarch64", 
 def lanes_of(itemsize: int) -> int:
     """How many elements of ``itemsize`` bytes one vector holds."""
     return BYTES[INSTRUCTION_SET] // itemsize
+
+
+def for_this_cpu(function) -> Handwritten:
+    """Declare a kernel under a name of its own for each instruction set: they are cached apart."""
+    return named(f"{function.__name__}_{INSTRUCTION_SET}", function)
 
 
 class Vector(types.Type):
@@ -182,13 +187,6 @@ def transpose_values(builder, rows):
 
 
 # --------------------------------------------------------------------------------- intrinsics
-
-
-def for_this_cpu(function) -> Handwritten:
-    """Declare a kernel under a name of its own for each instruction set: they are cached apart."""
-    function.__name__ = f"{function.__name__}_{INSTRUCTION_SET}"
-    function.__qualname__ = function.__name__
-    return kernel()(function)
 
 
 def subroutine(function):

@@ -4,20 +4,7 @@ Operands are (n, c, h, w), taken apart into ``n * c`` planes; the slots are thos
 ``numgrad.kernels.cpu.pooling`` lists.
 """
 
-from collections.abc import Callable
-
-from numba import njit
-
-from ..native import load_i64
-from ..store import Handwritten, kernel
-from .indexing import _at, _size
-
-inline = njit(error_model="numpy", forceinline=True)
-
-
-def named(name: str, function: Callable[..., None]) -> Handwritten:
-    function.__name__ = function.__qualname__ = name
-    return kernel()(function)
+from ..native import inline, item_size, items_at, load_i64
 
 
 @inline
@@ -62,8 +49,8 @@ def columns_of(args, j0, j1):
 @inline
 def contiguous_row(address, offset, stride, count, spare, dtype):
     """A row of ``count`` items as contiguous ones: itself, or copied to ``spare``."""
-    if stride == _size(dtype):
-        return _at(address, offset, dtype)
+    if stride == item_size(dtype):
+        return items_at(address, offset, dtype)
     for k in range(count):
-        spare[k] = _at(address, offset + k * stride, dtype)[0]
+        spare[k] = items_at(address, offset + k * stride, dtype)[0]
     return spare

@@ -120,7 +120,7 @@ class DeviceArray:
         return self.see(operator.getitem, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        from .elementwise import copy
+        from .launch import copy  # which needs this module: the one import that waits
 
         copy(self[index], value)
 

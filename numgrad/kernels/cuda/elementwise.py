@@ -13,7 +13,6 @@ import numpy as np
 
 from .. import emit
 from . import functions, runtime
-from .array import DeviceArray
 
 
 class Writer(emit.Writer):
@@ -136,24 +135,3 @@ def broadcast_strides(array: Any, shape: Sequence[int]) -> list[int]:
     lead = len(shape) - len(array.shape)
     own = zip(array.shape, array.strides, shape[lead:], strict=True)
     return [0] * lead + [0 if n == 1 and m != 1 else s // array.itemsize for n, s, m in own]
-
-
-_copies: dict[Any, Kernel] = {}
-
-
-def copy(out: DeviceArray, x: Any) -> None:
-    """``out[...] = x``: any layouts, x (of the device, or one number) broadcast and converted."""
-    from ..scalar import Sym
-    from . import launch
-
-    if isinstance(x, np.ndarray) and x.ndim:
-        raise TypeError(f"copy: expected memory of {out!r}'s device for x, got an ndarray; move it")
-    dtype = x.dtype
-    key = dtype, out.dtype
-    kernel = _copies.get(key)
-    if kernel is None:
-        source = Sym("input", ("x",), dtype == emit.BOOL)
-        kernel = _copies[key] = Kernel(
-            f"copy {dtype} to {out.dtype}", dtype, [("x", dtype)], [(source, out.dtype)]
-        )
-    launch.elementwise(kernel, (out, x))

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import launch as counted
+from .. import emit
+from ..counters import launches
+from ..scalar import Sym
 from . import runtime
 from .array import DeviceArray
 from .elementwise import Kernel, broadcast_strides, collapse
@@ -32,7 +34,7 @@ class Handwritten:
         """Run it on device ``index``."""
         if self._compiled is None:
             self._compiled = runtime.compile(self.function)
-        counted.launches.add()
+        launches.add()
         runtime.launch(self._compiled, index, grid, block, args)
 
 
@@ -74,5 +76,23 @@ def elementwise(kernel: Kernel, arrays: Sequence[Any], outputs: int = 1) -> None
     threads, most = (THREADS, BLOCKS_MAX)
     if runtime.simulated():
         threads, most = SIMULATED_THREADS, SIMULATED_BLOCKS
-    counted.launches.add()
+    launches.add()
     runtime.launch(compiled, out.index, min(math.ceil(n / threads), most), threads, args)
+
+
+_copies: dict[Any, Kernel] = {}
+
+
+def copy(out: DeviceArray, x: Any) -> None:
+    """``out[...] = x``: any layouts, x (of the device, or one number) broadcast and converted."""
+    if isinstance(x, np.ndarray) and x.ndim:
+        raise TypeError(f"copy: expected memory of {out!r}'s device for x, got an ndarray; move it")
+    dtype = x.dtype
+    key = dtype, out.dtype
+    kernel = _copies.get(key)
+    if kernel is None:
+        source = Sym("input", ("x",), dtype == emit.BOOL)
+        kernel = _copies[key] = Kernel(
+            f"copy {dtype} to {out.dtype}", dtype, [("x", dtype)], [(source, out.dtype)]
+        )
+    elementwise(kernel, (out, x))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import launch as counted
+from ..counters import launches
 from . import runtime
 from .array import DeviceArray
 from .launch import index_type
@@ -137,6 +137,6 @@ def product(
     held = out if bias is None else bias
     args += [held.block.typed(held.dtype), I(held.offset // size), I(bias is not None), I(beta)]
     grid = -(-n // tile), -(-m // tile), min(batch, 65535)
-    counted.launches.add()
+    launches.add()
     compiled = KERNELS[out.dtype.name].variant(tile, I)
     runtime.launch(compiled, out.index, grid, (tile, tile), args)

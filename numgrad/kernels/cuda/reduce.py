@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import emit
-from .. import launch as counted
+from ..counters import launches
 from ..reduce import Reduction, as_outer_length_inner
 from ..scalar import Sym
 from . import functions, runtime
@@ -178,7 +178,7 @@ def _launch(
         *(np.int64(n) for n in (length, inner, *(s // size for s in strides), chunk, chunks)),
         np.float64(divisor),
     ]
-    counted.launches.add()
+    launches.add()
     runtime.launch(kernel, out.index, outer * chunks * inner, _lanes(), args)
 
 

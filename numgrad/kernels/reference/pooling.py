@@ -1,6 +1,7 @@
 """Pooling in plain NumPy, over any number of axes: a loop over the windows.
 
-``windows`` is an ``ops.pooling.Windows``: tuples of an entry for each of the last axes.
+``windows`` has the tuples ``kernel``, ``stride``, ``padding``, ``dilation`` and ``size`` (how many
+windows there are), an entry for each of the last axes, and flags ``adaptive`` and ``include_pad``.
 """
 
 import itertools

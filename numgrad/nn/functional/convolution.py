@@ -1,9 +1,8 @@
 """Convolutions, with the signatures of ``torch.nn.functional``."""
 
 from ... import ops
+from ...ops.attributes import Lengths
 from ...tensor import Tensor
-
-Lengths = int | tuple[int, ...]
 
 
 def conv1d(

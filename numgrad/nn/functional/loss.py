@@ -1,8 +1,22 @@
 """Losses, with the signatures of ``torch.nn.functional``."""
 
 from ... import ops
-from ...ops.losses import REDUCTIONS, reduction_of
+from ...graph.errors import warn_user
 from ...tensor import Tensor
+
+
+def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """``reduction``, or what the old ``size_average`` and ``reduce`` say, with a warning."""
+    if size_average is None and reduce is None:
+        return reduction
+    size_average = True if size_average is None else size_average
+    reduce = True if reduce is None else reduce
+    reduction = ("mean" if size_average else "sum") if reduce else "none"
+    warn_user(
+        f"size_average and reduce args will be deprecated, please use reduction='{reduction}' "
+        "instead.",
+    )
+    return reduction
 
 
 def mse_loss(
@@ -152,7 +166,7 @@ def kl_div(
         ShapeError: the shapes do not broadcast.
         ValueError: reduction is unknown.
     """
-    reduction = reduction_of(size_average, reduce, reduction, (*REDUCTIONS, "batchmean"))
+    reduction = reduction_of(size_average, reduce, reduction)
     return ops.kl_div(input, target, reduction=reduction, log_target=log_target)
 
 

@@ -20,6 +20,7 @@ def pad(input: Tensor, pad: tuple[int, ...], mode: str = "constant", value: Any 
     Raises:
         ShapeError: pad is no list of pairs, does not fit the input, or reaches farther than the
             mode can.
+        RangeError: value is out of the range of the dtype, or the mode takes none.
         TypeError: pad is not of integers, or value is no number.
         NotImplementedError: there is no such mode.
     """
@@ -35,7 +36,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """The last axes of (n, c, w) or (n, c, h, w) made longer or shorter.
+    """The last axes of (n, c, l) or (n, c, h, w) made longer or shorter.
 
     Args:
         input: float32, float64 or uint8.
@@ -47,8 +48,9 @@ def interpolate(
         align_corners, antialias: for modes that there are not.
 
     Raises:
-        ShapeError: not exactly one of size and scale_factor, not one for each axis, or a length
-            that is not positive.
+        ShapeError: the input has no elements.
+        RangeError: not exactly one of size and scale_factor, not one for each axis, a length that
+            is not positive, or an argument that the mode does not take.
         DtypeError: another dtype.
         TypeError: size is not of integers, or scale_factor not of numbers.
         NotImplementedError: another mode, or more or fewer axes.

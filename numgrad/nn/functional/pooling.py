@@ -3,31 +3,29 @@
 from typing import Any
 
 from ...ops import pooling as ops
+from ...ops.attributes import Lengths
 from ...tensor import Tensor
-
-Size = int | tuple[int, ...]
-"""A number, or one for each axis."""
 
 
 def max_pool1d(
     input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: Lengths = 0,
+    dilation: Lengths = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest of each window over the last axis of (n, c, w) or (c, w). See `max_pool2d`."""
+    """The largest of each window over the last axis of (n, c, l) or (c, l). See `max_pool2d`."""
     return ops.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(
     input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: Lengths = 0,
+    dilation: Lengths = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -44,9 +42,9 @@ def max_pool2d(
     The gradient of a window goes to its first maximum; a nan is larger than everything.
 
     Raises:
-        ShapeError: the input has no such axes or is empty, the windows do not fit, or an argument
-            is out of range.
+        ShapeError: the input has no such axes or is empty, or the windows do not fit.
         DtypeError: the input is bool.
+        RangeError: an argument is out of range, or not one for each axis.
         TypeError: an argument is no integer.
     """
     return ops.max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
@@ -54,21 +52,21 @@ def max_pool2d(
 
 def avg_pool1d(
     input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: Lengths = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window over the last axis of (n, c, w) or (c, w). See `avg_pool2d`."""
+    """The mean of each window over the last axis of (n, c, l) or (c, l). See `avg_pool2d`."""
     return ops.avg_pool1d(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
 def avg_pool2d(
     input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: Lengths = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -85,9 +83,9 @@ def avg_pool2d(
         divisor_override: the divisor, whatever the number of cells.
 
     Raises:
-        ShapeError: the input has no such axes or is empty, the windows do not fit, or an argument
-            is out of range.
+        ShapeError: the input has no such axes or is empty, or the windows do not fit.
         DtypeError: the input is not of floats.
+        RangeError: an argument is out of range, or not one for each axis.
         TypeError: an argument is no integer.
     """
     return ops.avg_pool2d(
@@ -95,8 +93,8 @@ def avg_pool2d(
     )
 
 
-def adaptive_avg_pool1d(input: Tensor, output_size: Size) -> Tensor:
-    """The means of ``output_size`` windows that share out the last axis of (n, c, w) or (c, w)."""
+def adaptive_avg_pool1d(input: Tensor, output_size: Lengths) -> Tensor:
+    """The means of ``output_size`` windows that share out the last axis of (n, c, l) or (c, l)."""
     return ops.adaptive_avg_pool1d(input, output_size)
 
 
@@ -107,15 +105,16 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, ...]
     ``output_size`` is one number or two; None keeps the length of an axis.
 
     Raises:
-        ShapeError: the input has no such axes or is empty, or output_size is negative.
+        ShapeError: the input has no such axes or is empty.
         DtypeError: the input is not of floats.
+        RangeError: output_size is negative, or not one for each axis.
         TypeError: output_size is no integer.
     """
     return ops.adaptive_avg_pool2d(input, output_size)
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Size, return_indices: bool = False) -> Any:
-    """The largest of ``output_size`` windows that share out the last axis of (n, c, w) or (c, w),
+def adaptive_max_pool1d(input: Tensor, output_size: Lengths, return_indices: bool = False) -> Any:
+    """The largest of ``output_size`` windows that share out the last axis of (n, c, l) or (c, l),
     and with ``return_indices`` where they are."""
     return ops.adaptive_max_pool1d(input, output_size, return_indices)
 
@@ -127,8 +126,9 @@ def adaptive_max_pool2d(
     ``return_indices`` also where they are, ``row * w + column``.
 
     Raises:
-        ShapeError: the input has no such axes or is empty, or output_size is negative.
+        ShapeError: the input has no such axes or is empty.
         DtypeError: the input is bool.
+        RangeError: output_size is negative, or not one for each axis.
         TypeError: output_size is no integer.
     """
     return ops.adaptive_max_pool2d(input, output_size, return_indices)

@@ -61,7 +61,7 @@ def clip_grad_norm_(
         if not factor >= 1:  # nan too
             for g in grads:
                 g.mul_(factor)
-        return tensor(total, dtype=dtype)
+        return tensor(total, dtype=dtype, device=grads[0].device if grads else None)
 
 
 def clip_grad_norm(

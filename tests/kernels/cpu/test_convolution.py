@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numba import njit, types
 
 from numgrad.kernels import convolution, launch, native, store
-from numgrad.kernels.cpu import vector
+from numgrad.kernels.cpu import slots, vector
 from numgrad.kernels.cpu.slots import Slots
 from numgrad.kernels.reference import convolution as reference
 
@@ -53,13 +53,13 @@ class Split:
 
     def ranged(self, kernel, args, items, *, parallel=True, workers=None):
         self.launches += 1
-        slots = np.array(args, np.int64)
+        array = np.array(args, np.int64)
         assert len(args) == len(Slots._fields)
         count = self.workers if workers is None else workers
         edges = [items * w // count for w in range(count + 1)]
         for worker, (lo, hi) in reversed(list(enumerate(itertools.pairwise(edges)))):
             if lo < hi:
-                call(kernel.address, slots.ctypes.data, lo, hi, worker)
+                call(kernel.address, array.ctypes.data, lo, hi, worker)
 
     def get_num_threads(self):
         return self.workers
@@ -152,6 +152,11 @@ def case(seed, images, groups, rows, depth, size, taps, stride, padding, dilatio
         assert np.isnan(space).all(), "written outside of out"
     if isinstance(stand_in, Split):
         stand_in.check_guards()
+
+
+def test_places_of_slots():
+    for place, name in enumerate(Slots._fields):
+        assert getattr(slots, name.upper()) == place
 
 
 GEOMETRIES = [

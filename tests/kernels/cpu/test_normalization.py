@@ -16,13 +16,9 @@ EPS = 1e-3
 F64 = np.float64
 
 
-def bits(x):
-    return int(np.float64(x).view(np.int64))
-
-
 def run(kernel, args, items, split=None):
-    """All items in one range, or in ``split`` ranges on two workers."""
-    slots = [launch.address(a) if isinstance(a, np.ndarray) else a for a in args]
+    """All items in one range, or in ``split`` ranges on two workers; None for a missing operand."""
+    slots = [launch.address_or_0(a) if not isinstance(a, int) else a for a in args]
     if split:
         launch.ranged(kernel, slots, items, workers=2, unit=max(items // split, 1))
     else:
@@ -36,8 +32,13 @@ def strided(rng, dtype, n, c, s, inner_last=True):
     return x[::-1] if n > 1 and rng.integers(2) else x
 
 
-def steps(x):
-    return [x.strides[0] // x.itemsize, x.strides[1] // x.itemsize]
+def steps(**arrays):
+    """The strides of n and c in elements, under the names of their slots."""
+    return {
+        f"{name}_{axis}": x.strides[i] // x.itemsize
+        for name, x in arrays.items()
+        for i, axis in enumerate("nc")
+    }
 
 
 def moments(x, axes):
@@ -72,8 +73,21 @@ def test_channels(dtype, sizes, seed, fixed):
     out = np.full((n, c, s), np.nan, dtype)
     mean, inverse, variance = (np.full(c, np.nan) for _ in range(3))
     forward = getattr(channels, f"{family}_forward_{dtype}")
-    args = [out, x, weight, bias, mean, inverse, variance, n, c, s, *steps(x), *steps(out)]
-    run(forward, [*args, bits(EPS)], items)
+    slots = channels.Planes(
+        out=out,
+        x=x,
+        weight=weight,
+        bias=bias,
+        mean=mean,
+        inverse=inverse,
+        variance=variance,
+        n=n,
+        c=c,
+        s=s,
+        eps=launch.bits(EPS),
+        **steps(x=x, out=out),
+    )
+    run(forward, slots, items)
     m, r = moments(x, (0, 2))
     w, b = weight.reshape(1, c, 1), bias.reshape(1, c, 1)
     assert_close(out, (x - m) * r * w.astype(F64) + b, tolerance, family)
@@ -81,23 +95,39 @@ def test_channels(dtype, sizes, seed, fixed):
     assert_close(inverse, r.ravel(), 1e-12, "inverse")
     assert_close(variance, x.astype(F64).var((0, 2)), 1e-13, "variance")
     again, out = out, np.empty_like(out)
-    run(forward, [out, *args[1:6], 0, *args[7:], bits(EPS)], items, split=3)
+    run(forward, slots._replace(out=out, variance=None), items, split=3)
     np.testing.assert_array_equal(out, again)
 
     dx, dz = expected_gradients(g, x, w, m, r, (0, 2), fixed)
     backward = getattr(channels, f"{family}_backward_{dtype}")
-    found = np.full((n, c, s), np.nan, dtype), *(np.full(c, np.nan, dtype) for _ in range(2))
-    tail = [g, x, weight, mean, inverse, n, c, s, *steps(g), *steps(x), *steps(out), int(fixed)]
-    run(backward, [*found, *tail], items)
-    wanted = dx, dz.sum((0, 2)), g.astype(F64).sum((0, 2))
-    for got, answer in zip(found, wanted, strict=True):
-        assert_close(got, answer, 20 * tolerance, f"{family} backward", 1)
-    for i in range(3):  # one at a time: the same bits; x only where it is needed
-        alone = [np.empty_like(a) if i == j else 0 for j, a in enumerate(found)]
-        needs_x = i == 1 or (i == 0 and not fixed)
-        rest = [g, x if needs_x else 0, *tail[2:]]
-        run(backward, [*alone, *rest], items, split=2)
-        np.testing.assert_array_equal(alone[i], found[i])
+    found = {
+        "dx": np.full((n, c, s), np.nan, dtype),
+        "dweight": np.full(c, np.nan, dtype),
+        "dbias": np.full(c, np.nan, dtype),
+    }
+    slots = channels.PlanesBackward(
+        **found,
+        g=g,
+        x=x,
+        weight=weight,
+        mean=mean,
+        inverse=inverse,
+        n=n,
+        c=c,
+        s=s,
+        fixed=int(fixed),
+        **steps(g=g, x=x, dx=found["dx"]),
+    )
+    run(backward, slots, items)
+    wanted = {"dx": dx, "dweight": dz.sum((0, 2)), "dbias": g.astype(F64).sum((0, 2))}
+    for name, got in found.items():
+        assert_close(got, wanted[name], 20 * tolerance, f"{family} {name}", 1)
+    for name, got in found.items():  # one at a time: the same bits; x only where it is needed
+        needs_x = name == "dweight" or (name == "dx" and not fixed)
+        alone = np.empty_like(got)
+        missing = dict.fromkeys(found) | {name: alone, "x": x if needs_x else None}
+        run(backward, slots._replace(**missing), items, split=2)
+        np.testing.assert_array_equal(alone, got)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -109,8 +139,21 @@ def test_blocks(dtype):
     x[:, 1] = x[0, 0, 0]
     mean, inverse, variance = np.empty(c), np.empty(c), np.empty(c)
     out, ones, zeros = np.empty_like(x), np.ones(c, dtype), np.zeros(c, dtype)
-    args = [out, x, ones, zeros, mean, inverse, variance, n, c, s, *steps(x), *steps(out)]
-    run(getattr(channels, f"planes_forward_{dtype}"), [*args, bits(EPS)], c)
+    slots = channels.Planes(
+        out=out,
+        x=x,
+        weight=ones,
+        bias=zeros,
+        mean=mean,
+        inverse=inverse,
+        variance=variance,
+        n=n,
+        c=c,
+        s=s,
+        eps=launch.bits(EPS),
+        **steps(x=x, out=out),
+    )
+    run(getattr(channels, f"planes_forward_{dtype}"), slots, c)
     assert_close(mean, x.mean((0, 2), dtype=F64), 1e-14)
     assert_close(variance, x.astype(F64).var((0, 2)), 1e-13)
     assert variance[1] == 0 and mean[1] == x[0, 0, 0] and not out[:, 1].any()
@@ -138,30 +181,62 @@ def test_rows(dtype, sizes, seed):
     mean, inverse = np.empty((n, groups)), np.empty((n, groups))
     x_n, g_n = (a.strides[0] // a.itemsize for a in (x, g))
     forward = getattr(rows, f"rows_forward_{dtype}")
-    args = [x, weight, bias, mean, inverse, groups, c, s, x_n, inner, bits(EPS)]
-    run(forward, [out, *args], n * groups)
+    slots = rows.Rows(
+        out=out,
+        x=x,
+        weight=weight,
+        bias=bias,
+        mean=mean,
+        inverse=inverse,
+        groups=groups,
+        channels=c,
+        s=s,
+        x_n=x_n,
+        out_n=inner,
+        eps=launch.bits(EPS),
+    )
+    run(forward, slots, n * groups)
     m, r = moments(x, (2, 3))
     assert_close(out, (x - m) * r * w.astype(F64) + b, tolerance, "rows")
     assert_close(mean, m[:, :, 0, 0], 1e-14, "mean", 1)
     assert_close(inverse, r[:, :, 0, 0], 1e-12, "inverse")
     again = np.empty_like(out)
-    run(forward, [again, *args], n * groups, split=3)
+    run(forward, slots._replace(out=again), n * groups, split=3)
     np.testing.assert_array_equal(again, out)
 
     dx, dz = expected_gradients(g, x, w, m, r, (2, 3))
     chunk = int(rng.integers(1, n + 1))
     parts = -(-n // chunk)
-    found = np.full_like(out, np.nan), *(np.full((parts, groups * c), np.nan) for _ in range(2))
-    tail = [g, x, weight, mean, inverse, n, groups, c, s, g_n, x_n, inner, chunk]
+    found = {
+        "dx": np.full_like(out, np.nan),
+        "weights": np.full((parts, groups * c), np.nan),
+        "biases": np.full((parts, groups * c), np.nan),
+    }
+    slots = rows.RowsBackward(
+        **found,
+        g=g,
+        x=x,
+        weight=weight,
+        mean=mean,
+        inverse=inverse,
+        n=n,
+        groups=groups,
+        channels=c,
+        s=s,
+        g_n=g_n,
+        x_n=x_n,
+        dx_n=inner,
+        chunk=chunk,
+    )
     backward = getattr(rows, f"rows_backward_{dtype}")
-    run(backward, [*found, *tail], parts * groups)
-    assert_close(found[0], dx, 20 * tolerance, "rows backward", 1)
-    for got, answer in zip(found[1:], (dz, g.astype(F64)), strict=True):
-        assert_close(got.sum(0), answer.sum((0, 3)).ravel(), 1e-11, "rows backward", 1)
-    for i in range(3):
-        alone = [np.empty_like(a) if i == j else 0 for j, a in enumerate(found)]
-        run(backward, [*alone, *tail], parts * groups, split=2)
-        np.testing.assert_array_equal(alone[i], found[i])
+    run(backward, slots, parts * groups)
+    assert_close(found["dx"], dx, 20 * tolerance, "rows backward", 1)
+    for name, answer in (("weights", dz), ("biases", g.astype(F64))):
+        assert_close(found[name].sum(0), answer.sum((0, 3)).ravel(), 1e-11, name, 1)
+    for name, got in found.items():
+        alone = dict.fromkeys(found) | {name: np.empty_like(got)}
+        run(backward, slots._replace(**alone), parts * groups, split=2)
+        np.testing.assert_array_equal(alone[name], got)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -175,19 +250,34 @@ def test_known_statistics(dtype, shape):
     scale, shift = np.empty(c, dtype), np.empty(c, dtype)
     centre, inverse = np.empty(c), np.empty(c)
     fold = getattr(channels, f"fold_statistics_{dtype}")
-    run(fold, [scale, shift, centre, inverse, weight, bias, mean, variance, bits(EPS)], c)
+    slots = channels.Fold(
+        scale=scale,
+        shift=shift,
+        centre=centre,
+        inverse=inverse,
+        weight=weight,
+        bias=bias,
+        mean=mean,
+        variance=variance,
+        eps=launch.bits(EPS),
+    )
+    run(fold, slots, c)
     r = 1 / np.sqrt(variance.astype(F64) + EPS)
     eps = TOLERANCE[dtype]
     assert_close(scale, weight * r, eps)
     assert_close(shift, bias - mean * (weight * r), eps)
     assert_close(centre, mean.astype(F64), 0)
     assert_close(inverse, r, 1e-14)
-    run(fold, [0, 0, 0, inverse, weight, 0, mean, variance, bits(EPS)], c)
+    again = np.empty(c)
+    run(fold, slots._replace(scale=None, shift=None, centre=None, inverse=again, bias=None), c)
+    np.testing.assert_array_equal(again, inverse)
     affine = getattr(channels, f"affine_channels_{dtype}")
     out = np.empty((n, c, s), dtype)
     items = n if s == 1 else n * c
     for added in (shift, None):
-        tail = [c, s, *steps(x), *steps(out)]
-        run(affine, [out, x, scale, 0 if added is None else added, *tail], items, split=2)
+        slots = channels.Affine(
+            out=out, x=x, scale=scale, shift=added, c=c, s=s, **steps(x=x, out=out)
+        )
+        run(affine, slots, items, split=2)
         expected = x * scale.reshape(1, c, 1).astype(F64)
         assert_close(out, expected + (0 if added is None else added.reshape(1, c, 1)), eps)

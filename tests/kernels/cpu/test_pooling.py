@@ -32,6 +32,12 @@ def in_pieces(kernel, args, items, **options):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_items_are_independent(name, monkeypatch):
+    ran = []
+
+    def counted(kernel, args, items, **options):
+        ran.append(kernel)
+        in_pieces(kernel, args, items, **options)
+
     values = np.random.default_rng(0).standard_normal((2, 3, 11, 10)).astype("float32")
     values[0, 0, :4] = np.nan
 
@@ -45,6 +51,7 @@ def test_items_are_independent(name, monkeypatch):
         return found
 
     whole = results()
-    monkeypatch.setattr(launch, "ranged", in_pieces)
+    monkeypatch.setattr(launch, "ranged", counted)
     for a, b in zip(whole, results(), strict=True):
         assert a.tobytes() == b.tobytes()
+    assert len(ran) >= len(whole)  # else the same was run twice
