@@ -11,6 +11,7 @@ from .graph import dtypes, storage
 from .graph.device import device as Device
 from .kernels.cuda import runtime
 from .kernels.cuda.runtime import NoDeviceError
+from .ops import random
 from .ops.creation import check_device
 from .typed import typed
 
@@ -27,6 +28,8 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "is_available",
+    "manual_seed",
+    "manual_seed_all",
     "max_memory_allocated",
     "memory_allocated",
     "reset_peak_memory_stats",
@@ -54,6 +57,16 @@ def _which(op: str, device: Any) -> Device:
 def current_device() -> int:
     """The number of the GPU that ``"cuda"`` means: 0. Raises RuntimeError if there is none."""
     return _which("current_device", None).index or 0
+
+
+def manual_seed(seed: int) -> None:
+    """As ``numgrad.manual_seed``: the numbers of a GPU are those of the CPU. Needs no GPU."""
+    random.manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """As :func:`manual_seed`."""
+    random.manual_seed(seed)
 
 
 def synchronize(device: Any = None) -> None:

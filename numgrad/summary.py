@@ -9,6 +9,7 @@ from .autograd import enable_grad
 from .graph import node, storage
 from .graph.errors import ShapeError, expected, shown
 from .memory import track
+from .ops.attributes import INTEGERS
 from .ops.creation import zeros
 from .ops.random import get_rng_state, set_rng_state
 from .tensor import Tensor
@@ -17,19 +18,25 @@ Cells = tuple[str, str, str, int | str, str, int | str, int | str]
 
 HEADS: Cells = ("layer", "kind", "output", "parameters", "frozen", "MACs", "saved bytes")
 
-AXES = {
-    "Linear": 2,
-    "Conv1d": 3,
-    "Conv2d": 4,
-    "ConvTranspose1d": 3,
-    "ConvTranspose2d": 4,
-    "MaxPool1d": 3,
-    "MaxPool2d": 4,
-    "AvgPool1d": 3,
-    "AvgPool2d": 4,
-    "BatchNorm2d": 4,
+AXES: dict[type[nn.Module], int] = {
+    nn.Linear: 2,
+    nn.Conv1d: 3,
+    nn.Conv2d: 4,
+    nn.ConvTranspose1d: 3,
+    nn.ConvTranspose2d: 4,
+    nn.MaxPool1d: 3,
+    nn.MaxPool2d: 4,
+    nn.AvgPool1d: 3,
+    nn.AvgPool2d: 4,
+    nn.AdaptiveAvgPool1d: 3,
+    nn.AdaptiveAvgPool2d: 4,
+    nn.AdaptiveMaxPool1d: 3,
+    nn.AdaptiveMaxPool2d: 4,
+    nn.BatchNorm2d: 4,
+    nn.InstanceNorm1d: 3,
+    nn.InstanceNorm2d: 4,
 }
-"""Axes of the input, with the batch, of the layers whose name tells it."""
+"""Axes of the input, with the batch, of the layers whose kind tells it."""
 
 
 class Row(NamedTuple):
@@ -135,10 +142,11 @@ def summary(model: nn.Module, size: Sequence[int]) -> Summary:
             (a convolution, a pooling, a linear layer) takes, a batch of 1 is put in front.
 
     Returns:
-        A `Summary`; print it. Layers are modules that compute something themselves, not those that
-        only call others. MACs are those of convolutions and linear layers; others count as 0. Saved
-        bytes are of distinct whole storages, parameters and buffers excluded, as `memory.track`
-        counts them; one that several layers keep counts in the first of them.
+        A `Summary` (``from numgrad.summary import Summary, Row``); print it. Layers are modules
+        that compute something themselves, not those that only call others. MACs are those of
+        convolutions and linear layers; others count as 0. Saved bytes are of distinct whole
+        storages, parameters and buffers excluded, as `memory.track` counts them; one that several
+        layers keep counts in the first of them.
 
     Raises:
         TypeError: model is not a Module, or size is not a sequence of integers.
@@ -172,43 +180,42 @@ def summary(model: nn.Module, size: Sequence[int]) -> Summary:
     finally:
         watch.remove()
         set_rng_state(rng)
-        for module, own in buffers:
-            module._buffers.update(own)
+        for module, name, buffer in buffers:
+            setattr(module, name, buffer)
     return Summary(watch.rows(saved), shape, model, total)
 
 
 def _input_shape(model: nn.Module, size: Sequence[int]) -> tuple[int, ...]:
-    try:
-        shape = tuple(int(n) for n in size)
-    except (TypeError, ValueError):
+    shape = tuple(size) if isinstance(size, Iterable) else (None,)
+    if any(isinstance(n, bool) or not isinstance(n, INTEGERS) for n in shape):
         raise TypeError(
             expected(
                 "summary", "a sequence of integers", "size", shown(size), "write (3, 224, 224)"
             )
-        ) from None
+        )
+    shape = tuple(int(n) for n in shape)
     if any(n < 0 for n in shape):
         raise ShapeError(
             expected("summary", "lengths of 0 or more", "size", shape, "write (3, 224, 224)")
         )
     for module in model.modules():
-        axes = AXES.get(type(module).__name__)
+        axes = next((n for kind, n in AXES.items() if isinstance(module, kind)), None)
         if axes is not None:
             return (1, *shape) if len(shape) == axes - 1 else shape
     return shape
 
 
-def _replace_buffers(model: nn.Module) -> list[tuple[nn.Module, dict[str, Tensor]]]:
-    """Give the model copies of its buffers; the modules with their own ones."""
-    replaced = []
-    for module in model.modules():
-        own = {name: b for name, b in module._buffers.items() if b is not None}
-        if own:
-            replaced.append((module, own))
-            for name, buffer in own.items():
-                copy = buffer.detach().clone()
-                copy.storage.move_to(storage.BUFFER)
-                module._buffers[name] = copy
-    return replaced
+def _replace_buffers(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    """Give the model copies of its buffers; where its own ones were."""
+    own = [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False)
+    ]
+    copies = {id(buffer): buffer.detach().clone() for _, _, buffer in own}
+    for module, name, buffer in own:
+        setattr(module, name, copies[id(buffer)])
+    return own
 
 
 class _Watch:

@@ -349,8 +349,16 @@ class Tensor(Methods, Value):
         """The tensor converted to the dtype of another, and on its device."""
         return self.to(other)
 
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Any:
-        """The tensor in a dtype and on a device: ``to(dtype)``, ``to("cpu")``, ``to(other)``."""
+    def to(
+        self,
+        *args: Any,
+        dtype: Any = None,
+        device: Any = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+    ) -> Any:
+        """The tensor in a dtype and on a device: ``to(dtype)``, ``to("cpu")``, ``to(other)``.
+        ``non_blocking`` is taken for PyTorch's sake: every copy between devices waits."""
         for arg in args:
             if isinstance(arg, Value):
                 dtype, device = arg.dtype, arg.device
@@ -394,9 +402,10 @@ class Tensor(Methods, Value):
 
     def __bool__(self) -> bool:
         if self.numel() != 1:
+            held = "more than one value" if self.numel() else "no values"
             raise RuntimeError(
-                "Boolean value of Tensor with more than one value is ambiguous: use .any() or "
-                f".all(), got shape {self.shape}"
+                f"Boolean value of Tensor with {held} is ambiguous: use .any() or .all(), got "
+                f"shape {self.shape}"
             )
         return bool(self.item())
 
@@ -487,7 +496,7 @@ class Tensor(Methods, Value):
 
 
 def _is_device(arg: Any) -> bool:
-    return isinstance(arg, device_type) or (
+    return isinstance(arg, (device_type, int)) or (
         isinstance(arg, str) and arg.partition(":")[0] in ("cpu", "cuda")
     )
 

@@ -106,3 +106,53 @@ def test_planted_violations(tmp_path):
         (5, "scipy", False),
         (9, "numgrad.tensor", True),
     ]
+
+
+# ------------------------------------------------------------------------------------------ circles
+
+CIRCLES = {
+    # A DeviceArray is assigned to by a kernel, and a kernel is launched on DeviceArrays.
+    ("numgrad.kernels.cuda.array", "numgrad.kernels.cuda.launch"),
+    # Results are of classes that the methods of those classes make.
+    ("numgrad.autograd", "numgrad.tensor", "numgrad.variable"),
+}
+"""Modules that need each other, by imports that wait in functions. There shall be no others."""
+
+
+def circles(graph):
+    """The sets of more than one module that reach each other (Tarjan 1972), as sorted tuples."""
+    order, low, stack, found = {}, {}, [], set()
+
+    def visit(module):
+        order[module] = low[module] = len(order)
+        stack.append(module)
+        for target in graph[module]:
+            if target not in order:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], order[target])
+        if low[module] == order[module]:
+            at = stack.index(module)
+            members = stack[at:]
+            del stack[at:]
+            if len(members) > 1:
+                found.add(tuple(sorted(members)))
+
+    for module in graph:
+        if module not in order:
+            visit(module)
+    return found
+
+
+def test_circles():
+    graph = {}
+    for module, path in MODULES.items():
+        targets = set()
+        for _, target, _ in imports(module, path):
+            while target and target not in MODULES:
+                target = target.rpartition(".")[0]
+            targets.add(target)
+        graph[module] = targets - {module, ""}
+    assert circles(graph) == CIRCLES
+    assert circles({"a": "bc", "b": "c", "c": "a", "d": "a"}) == {("a", "b", "c")}

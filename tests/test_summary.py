@@ -133,6 +133,33 @@ def test_batch_or_none():
     assert ng.summary(nn.Linear(3, 2), (0, 3)).macs == 0
 
 
+def test_batch_of_a_subclass():
+    class Own(nn.Conv2d):
+        pass
+
+    assert ng.summary(Own(3, 2, 1), (3, 4, 4)).input == (1, 3, 4, 4)
+    assert ng.summary(nn.AdaptiveAvgPool2d(1), (3, 4, 4)).input == (1, 3, 4, 4)
+
+
+def test_shared_buffers():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("a", ng.zeros(2))
+            self.register_buffer("b", self.a)
+
+        def forward(self, x):
+            assert self.a is self.b
+            self.a.add_(1)
+            return x + self.b
+
+    model = Twice()
+    kept = model.a
+    ng.summary(model, (2,))
+    assert model.a is kept and model.b is kept
+    assert kept.tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_leaves_the_model_as_it_was(training):
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5)).train(training)
@@ -227,5 +254,8 @@ def test_errors():
         ng.summary([], (3,))
     with pytest.raises(TypeError, match=r"summary: expected a sequence of integers for size"):
         ng.summary(nn.Linear(3, 2), 3)
+    for size in ((3.7,), "3", (True,)):
+        with pytest.raises(TypeError, match=r"summary: expected a sequence of integers for size"):
+            ng.summary(nn.Linear(3, 2), size)
     with pytest.raises(ng.ShapeError, match=r"summary: expected lengths of 0 or more for size"):
         ng.summary(nn.Linear(3, 2), (-1, 3))

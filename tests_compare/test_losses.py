@@ -118,6 +118,20 @@ CASES = [
         for r in REDUCTIONS
         for d in (1.0, 0.4)
     ],
+    *[
+        Case(
+            name,
+            lambda t, x, y, w, name=name, r=r: getattr(t.nn.functional, name)(
+                x, y, reduction=r, weight=w
+            ),
+            [[(3, 4), (3, 4), (3, 4)]],
+            ops=["sub"],
+            label=f"{name}({r}), weight",
+            domain=((-3.0, 3.0), (-3.0, 3.0), (0.5, 3.0)),
+        )
+        for name in ("mse_loss", "l1_loss")
+        for r in REDUCTIONS
+    ],
     Case(
         "huber_loss",
         lambda t, x, y, w: t.nn.functional.huber_loss(x, y, weight=w),
@@ -305,6 +319,8 @@ BAD: list[tuple[str, Any]] = [
     ),
     ("smooth_l1, beta -1", lambda t, F: F.smooth_l1_loss(ones(t, 2), ones(t, 2), beta=-1.0)),
     ("huber, delta 0", lambda t, F: F.huber_loss(ones(t, 2), ones(t, 2), delta=0.0)),
+    ("mse, weight", lambda t, F: F.mse_loss(ones(t, 2), ones(t, 2), weight=ones(t, 1))),
+    ("l1, weight", lambda t, F: F.l1_loss(ones(t, 2), ones(t, 2), weight=ones(t, 1))),
     ("huber, weight", lambda t, F: F.huber_loss(ones(t, 2), ones(t, 2), weight=ones(t, 1))),
     ("kl_div, reduction", lambda t, F: F.kl_div(ones(t, 2), ones(t, 2), reduction="max")),
     ("kl_div of shapes", lambda t, F: F.kl_div(ones(t, 2), ones(t, 3), reduction="sum")),

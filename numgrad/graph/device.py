@@ -2,23 +2,38 @@
 
 
 class device:
-    """``device("cpu")``, ``device("cuda:1")``; equal to the text it is made of."""
+    """``device("cpu")``, ``device("cuda:1")``, ``device("cuda", 1)``, ``device(1)``; equal to the
+    text it is made of.
+
+    Raises:
+        ValueError: another text. TypeError: a text with a number, and another number.
+    """
 
     __slots__ = ("index", "type")
 
     type: str
     index: int | None
 
-    def __init__(self, spec: "str | device") -> None:
-        if isinstance(spec, device):
-            self.type, self.index = spec.type, spec.index
-            return
-        kind, _, index = str(spec).partition(":")
-        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+    def __init__(self, spec: "str | device | int", index: int | None = None) -> None:
+        text = f"cuda:{spec}" if type(spec) is int else str(spec)
+        kind, colon, number = text.partition(":")
+        if kind not in ("cpu", "cuda") or (colon and not (number.isascii() and number.isdigit())):
             raise ValueError(
                 f"device: expected 'cpu' or 'cuda[:N]' for spec, got {spec!r}; use 'cpu'"
             )
-        self.type, self.index = kind, int(index) if index else None
+        if index is not None and (colon or type(index) is not int or index < 0):
+            raise TypeError(
+                f"device: expected one non-negative number for index, got {spec!r} and {index!r}; "
+                "write 'cuda:N', or 'cuda' and N"
+            )
+        object.__setattr__(self, "type", kind)
+        object.__setattr__(self, "index", int(number) if colon else index)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"device: expected nobody to write to {name}, got {value!r}; devices are shared: make "
+            "another"
+        )
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
@@ -50,7 +65,7 @@ def canonical(spec: "str | device | int | None") -> device:
     number is that of a GPU."""
     if spec is None:
         return CPU
-    found = device(f"cuda:{spec}" if isinstance(spec, int) else spec)
+    found = device(spec)
     if found.type == "cpu":
         return CPU
     index = found.index or 0

@@ -71,15 +71,22 @@ def convolve_transposed(
     turned = _grouped(w, groups).transpose(0, 2, 1, 3, 4)
     down = _phases(out.shape[2], stride[0], padding[0], dilation[0], w.shape[2])
     across = _phases(out.shape[3], stride[1], padding[1], dilation[1], w.shape[3])
-    for a, rows in enumerate(down):
-        for b, columns in enumerate(across):
-            part = out[:, :, a :: stride[0], b :: stride[1]]
-            if rows is None or columns is None:  # no tap gets there: only the shift
-                taps, padded, spread = turned[:, :, :0, :1, :1], (0, 0), (1, 1)
-            else:
-                taps = turned[:, :, :, rows[0], columns[0]]
-                padded, spread = (rows[1], columns[1]), (rows[2], columns[2])
-            _convolve(part, g, taps, (1, 1), padded, spread, workspace, shift=shift)
+    if len(down) * len(across) < min(stride[0], out.shape[2]) * min(stride[1], out.shape[3]):
+        # To some places no tap gets: there is the shift alone.
+        none = turned[:, :, :0, :1, :1]
+        _convolve(out, g, none, (1, 1), (0, 0), (1, 1), workspace, shift=shift)
+    for a, (rows, padding_h, dilation_h) in down.items():
+        for b, (columns, padding_w, dilation_w) in across.items():
+            _convolve(
+                out[:, :, a :: stride[0], b :: stride[1]],
+                g,
+                turned[:, :, :, rows, columns],
+                (1, 1),
+                (padding_h, padding_w),
+                (dilation_h, dilation_w),
+                workspace,
+                shift=shift,
+            )
 
 
 def weight_gradient(
@@ -124,27 +131,28 @@ def _grouped(w: np.ndarray, groups: int) -> np.ndarray:
 
 def _phases(
     length: int, stride: int, padding: int, dilation: int, taps: int
-) -> list[tuple[slice, int, int] | None]:
-    """For each place a modulo the stride (of an axis of ``length``) the taps that reach it, in
-    reverse order, and the padding and dilation of the convolution with them; None where no tap
-    does.
+) -> dict[int, tuple[slice, int, int]]:
+    """For each place modulo the stride, of an axis of ``length``, that a tap reaches: its taps in
+    reverse order, and the padding and dilation of the convolution with them.
 
     Tap r of input place i writes to ``a = i · stride + r · dilation - padding``. For one a the taps
     are every ``stride / gcd(stride, dilation)``-th from the first that solves this.
     """
     common = math.gcd(stride, dilation)
     step, spread = stride // common, dilation // common
-    found: list[tuple[slice, int, int] | None] = []
+    inverse = pow(spread, -1, step)
+    found = {}
     for a in range(min(stride, length)):  # a stride may be longer than the axis
-        first = next((r for r in range(taps) if (a + padding - r * dilation) % stride == 0), None)
-        if first is None:
-            found.append(None)
+        if (a + padding) % common:
+            continue
+        first = (a + padding) // common * inverse % step
+        if first >= taps:
             continue
         count = (taps - first + step - 1) // step
         last = first + (count - 1) * step
         reached = (a + padding - first * dilation) // stride  # by the first tap, for output 0
         stop = first - 1 if first else None
-        found.append((slice(last, stop, -step), (count - 1) * spread - reached, spread))
+        found[a] = (slice(last, stop, -step), (count - 1) * spread - reached, spread)
     return found
 
 

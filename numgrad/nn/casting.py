@@ -64,7 +64,7 @@ class Casting:
         for arg in args:
             if isinstance(arg, Tensor):
                 target, dtype = arg.device, arg.dtype
-            elif isinstance(arg, (str, Device)):
+            elif isinstance(arg, (str, Device)) or type(arg) is int:
                 target = arg
             elif isinstance(arg, (np.dtype, type)):
                 dtype = arg

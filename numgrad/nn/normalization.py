@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..graph.errors import expected, shown, warn_user
 from ..ops.creation import empty, ones, tensor, zeros
+from ..ops.row_normalization import lengths_of
 from ..tensor import Tensor
 from ..variable import Parameter
 from . import functional as F
@@ -263,9 +262,7 @@ class LayerNorm(_Affine):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        single = isinstance(normalized_shape, (int, np.integer))
-        given: Any = (normalized_shape,) if single else normalized_shape
-        self.normalized_shape: tuple[int, ...] = tuple(int(n) for n in given)
+        self.normalized_shape = lengths_of("LayerNorm", normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self._add_affine(self.normalized_shape, elementwise_affine, bias, device, dtype)
         self.reset_parameters()

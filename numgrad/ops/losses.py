@@ -148,23 +148,27 @@ def reduced(loss: Any, reduction: str) -> Any:
 
 
 @composite
-def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Any:
-    """Squared error, ``mean((x - target)**2)`` (or ``sum``, or none).
+def mse_loss(x: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Any:
+    """Squared error, ``mean((x - target)**2)`` (or ``sum``, or none), times ``weight`` if given,
+    over whose sum the mean then is.
 
     Warns if the shapes differ: broadcasting them is almost always a mistake.
     """
     check_reduction("mse_loss", reduction)
-    return reduced(square(_difference("mse_loss", x, target)), reduction)
+    loss = square(_difference("mse_loss", x, target))
+    return _weighted("mse_loss", x, loss, reduction, weight)
 
 
 @composite
-def l1_loss(x: Any, target: Any, reduction: str = "mean") -> Any:
-    """Absolute error, ``mean(|x - target|)`` (or ``sum``, or none).
+def l1_loss(x: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Any:
+    """Absolute error, ``mean(|x - target|)`` (or ``sum``, or none), times ``weight`` if given,
+    over whose sum the mean then is.
 
     Warns if the shapes differ: broadcasting them is almost always a mistake.
     """
     check_reduction("l1_loss", reduction)
-    return reduced(_difference("l1_loss", x, target).abs(), reduction)
+    loss = _difference("l1_loss", x, target).abs()
+    return _weighted("l1_loss", x, loss, reduction, weight)
 
 
 @composite
@@ -204,14 +208,26 @@ def huber_loss(
     if not isinstance(delta, NUMBERS) or not delta > 0:
         raise RangeError(expected("huber_loss", "more than 0", "delta", repr(delta), "use 1.0"))
     _pair("huber_loss", x, target)
-    if weight is not None and tensor_operand("huber_loss", weight, "weight").shape != x.shape:
-        raise ShapeError(
-            expected("huber_loss", f"shape {x.shape}", "weight", shown(weight), "expand it")
-        )
     loss = huber_distance(x, target, delta)
     if weight is None:
         return reduced(loss, reduction)
+    _check_factors("huber_loss", weight, x)
     return reduced(mul(loss, weight), reduction)
+
+
+def _check_factors(op: str, weight: Any, x: Any) -> None:
+    """Raise unless ``weight`` is a Tensor of the shape of x."""
+    if tensor_operand(op, weight, "weight").shape != x.shape:
+        raise ShapeError(expected(op, f"shape {x.shape}", "weight", shown(weight), "expand it"))
+
+
+def _weighted(op: str, x: Any, loss: Any, reduction: str, weight: Any) -> Any:
+    """The losses times ``weight``, reduced; their mean is over the sum of the weights."""
+    if weight is None:
+        return reduced(loss, reduction)
+    _check_factors(op, weight, x)
+    loss = mul(loss, weight)
+    return sum(loss) / sum(weight) if reduction == "mean" else reduced(loss, reduction)
 
 
 def _pair(op: str, x: Any, target: Any) -> None:

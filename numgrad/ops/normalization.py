@@ -19,6 +19,7 @@ from ..graph.value import alias, make
 from ..kernels import launch
 from ..kernels.cpu import normalization as kernels
 from ..kernels.launch import address_or_0 as at
+from .declare import NUMBERS
 from .elementwise import rsqrt, square
 from .kernel_calls import compute, contiguous_array, fill, workspace
 from .movement import reshape
@@ -62,7 +63,7 @@ def check_channels(op: str, x: Any, **values: Any) -> None:
 
 def check_eps(op: str, eps: Any, training: bool = False) -> None:
     """Raise unless eps is a number that is not negative, nor 0 in training."""
-    if not isinstance(eps, (int, float)) or not (eps > 0 if training else eps >= 0):
+    if not isinstance(eps, NUMBERS) or not (eps > 0 if training else eps >= 0):
         what = "a positive number" if training else "a number from 0 on"
         raise ValueError(expected(op, what, "eps", repr(eps), "use for instance 1e-5"))
 
@@ -179,8 +180,8 @@ def centred_gradient(g: Any, z: Any, inverse: Any, axes: tuple[int, ...]) -> Any
     return inverse * (g - mean - z * slope)
 
 
-def _infer_batch(
-    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any, eps: Any
+def _infer_channels(
+    x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, eps: Any
 ) -> Any:
     check_channels(
         "batch_norm",
@@ -190,11 +191,18 @@ def _infer_batch(
         running_mean=running_mean,
         running_var=running_var,
     )
+    return x.shape, x.dtype
+
+
+def _infer_batch(
+    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any, eps: Any
+) -> Any:
+    answer = _infer_channels(x, running_mean, running_var, weight, bias, eps)
     if x.shape[0] * math.prod(x.shape[2:]) == 1:
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {x.shape}"
         )
-    return x.shape, x.dtype
+    return answer
 
 
 def _batch_dx(g: Any, x: Any, weight: Any, mean: Any, inverse: Any) -> Any:
@@ -294,20 +302,6 @@ def move_running(
 
 
 # ---------------------------------------------------------------- channels, by known statistics
-
-
-def _infer_channels(
-    x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, eps: Any
-) -> Any:
-    check_channels(
-        "batch_norm",
-        x,
-        weight=weight,
-        bias=bias,
-        running_mean=running_mean,
-        running_var=running_var,
-    )
-    return x.shape, x.dtype
 
 
 def _scale(weight: Any, running_var: Any, eps: float, ndim: int) -> Any:
@@ -467,7 +461,7 @@ def batch_norm(
                 f"{'no' if var is None else 'a'} running_var; pass both, or training=True)"
             )
         return normalize_channels(x, mean, var, weight, bias, eps=eps)
-    if (mean is not None or var is not None) and not isinstance(momentum, (int, float)):
+    if (mean is not None or var is not None) and not isinstance(momentum, NUMBERS):
         way = "for a cumulative average pass 1 / number of batches"
         raise TypeError(expected(op, "a number", "momentum", shown(momentum), way))
     out = normalize_batch(x, weight, bias, mean, var, momentum=momentum, eps=eps)

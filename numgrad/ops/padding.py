@@ -7,10 +7,12 @@ import numpy as np
 from ..graph import dtypes
 from ..graph.errors import RangeError, ShapeError, expected, shown
 from ..graph.mode import composite
+from .attributes import INTEGERS, LARGEST
 from .declare import NUMBERS
-from .kernel_calls import compute, copy_into, fill, workspace
+from .kernel_calls import compute, copy_into, fill, reduce_into, workspace
 from .movement import clone, contiguous, slice_of
 from .primitive import primitive, tensor_operand
+from .reduction import SUM
 
 Pads = tuple[tuple[int, int], ...]
 """(before, after) for each of the last axes, in their order."""
@@ -130,11 +132,11 @@ def fold_edges(out, g, *, pads, mode):
                 continue
             target = _along(part, axis, *source)
             edge = _along(part, axis, start, part.shape[axis] if stop is None else stop)
-            if mode != "replicate":
-                _added(target, edge)
-                continue
-            for k in range(edge.shape[axis]):
-                _added(target, _along(edge, axis, k, k + 1))
+            if edge.shape != target.shape:  # an edge that was repeated
+                folded = workspace(target.shape, g.dtype)
+                reduce_into(folded, SUM, edge, (axis,))
+                edge = folded
+            _added(target, edge)
     copy_into(out, total[index])
 
 
@@ -146,8 +148,11 @@ def _pairs(x: Any, pad: Any) -> Pads:
     if not isinstance(pad, (tuple, list)):
         raise TypeError(expected("pad", "a tuple of integers", "pad", repr(pad), "pass (1, 1)"))
     for n in pad:
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+        if isinstance(n, bool) or not isinstance(n, INTEGERS):
             raise TypeError(expected("pad", "integers", "pad", repr(pad), "use int()"))
+        if abs(n) > LARGEST:
+            what = "integers within ±2**31"
+            raise RangeError(expected("pad", what, "pad", repr(pad), "pad less"))
     if len(pad) % 2 or len(pad) > 2 * x.dim():
         raise ShapeError(
             expected(
@@ -213,7 +218,7 @@ def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
 
     Raises:
         ShapeError: pad is no list of pairs, does not fit x, or reaches farther than the mode can.
-        RangeError: value is out of the range of the dtype, or the mode takes none.
+        RangeError: pad is beyond 2**31; value is out of the range of the dtype, or the mode takes none.
         TypeError: pad is not of integers, or value is no number.
         NotImplementedError: there is no such mode.
     """

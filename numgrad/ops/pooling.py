@@ -10,6 +10,7 @@ from ..graph.errors import RangeError, expected
 from ..graph.storage import allocate
 from ..kernels import launch
 from ..kernels.cpu import pooling as kernels
+from ..kernels.cpu.windows import Slots
 from .attributes import LARGEST, for_axes
 from .kernel_calls import fill, workspace
 from .primitive import primitive
@@ -63,23 +64,43 @@ def _run(
     parallel = max(result.size, operand.size) >= launch.PARALLEL_MIN
     workers = launch.get_num_threads() if parallel else 1
     buffers = workspace((per_worker * workers,), dtypes.uint8)
-    args = [launch.address(result), launch.address(x), launch.address_or_0(places)]
-    args += [0 if places is None else int(places.dtype != dtypes.uint8)]
-    args += [x.shape[1], *x.strides, *size, *count]
-    args += [
-        *two_axes(windows.kernel),
-        *stride,
-        *two_axes(windows.padding, 0),
-        *two_axes(windows.dilation),
-    ]
-    args += [int(windows.adaptive), launch.address(buffers), per_worker, tile, columns]
-    if divisor is None:
-        args += [-int(windows.include_pad), 0]
-    else:
-        args += [divisor, 1]
+    x_n, x_c, x_h, x_w = x.strides
+    kh, kw = two_axes(windows.kernel)
+    padding_h, padding_w = two_axes(windows.padding, 0)
+    dilation_h, dilation_w = two_axes(windows.dilation)
+    slots = Slots(
+        out=launch.address(result),
+        x=launch.address(x),
+        places=launch.address_or_0(places),
+        wide=int(places is not None and places.dtype != dtypes.uint8),
+        c=x.shape[1],
+        x_n=x_n,
+        x_c=x_c,
+        x_h=x_h,
+        x_w=x_w,
+        h=size[0],
+        w=size[1],
+        oh=count[0],
+        ow=count[1],
+        kh=kh,
+        kw=kw,
+        stride_h=stride[0],
+        stride_w=stride[1],
+        padding_h=padding_h,
+        padding_w=padding_w,
+        dilation_h=dilation_h,
+        dilation_w=dilation_w,
+        adaptive=int(windows.adaptive),
+        buffers=launch.address(buffers),
+        buffer_bytes=per_worker,
+        tile=tile,
+        columns=columns,
+        divisor=-int(windows.include_pad) if divisor is None else divisor,
+        own_divisor=int(divisor is not None),
+    )
     planes = x.shape[0] * x.shape[1]
     items = planes if by_plane else planes * count[0]
-    launch.ranged(getattr(kernels, name), args, items, workers=workers)
+    launch.ranged(getattr(kernels, name), slots, items, workers=workers)
 
 
 def two_axes(numbers: tuple[int, ...], first: int = 1) -> tuple[int, ...]:
@@ -216,6 +237,9 @@ def _max(
 ) -> Any:
     check_operand(op, x, axes, axes + 1, "fiu")
     windows = moving(op, x, axes, kernel_size, stride, padding, dilation, ceil_mode)
+    if windows.cells > LARGEST:  # places are int32
+        what = "windows of fewer than 2**31 cells"
+        raise RangeError(expected(op, what, "kernel_size", windows.kernel, "use less"))
     return (max_pool_indexed if return_indices else max_pool)(x, windows=windows)
 
 

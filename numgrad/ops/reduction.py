@@ -415,9 +415,13 @@ def var(
     x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
 ) -> Any:
     """Variance over ``dim``, divided by ``n - 1`` (``unbiased``) or ``n - correction``."""
+    return _variance("var", x, dim, unbiased, keepdim, correction)
+
+
+def _variance(op: str, x: Any, dim: Any, unbiased: bool, keepdim: bool, correction: Any) -> Any:
     if isinstance(dim, bool):  # x.var(False): the old positional form
         dim, unbiased = None, dim
-    axes = axes_of("var", dim, _floating("var", x).dim())
+    axes = axes_of(op, dim, _floating(op, x).dim())
     return var_over(
         x, axes=axes, keepdim=bool(keepdim), correction=_correction(unbiased, correction)
     )
@@ -427,8 +431,7 @@ def std(
     x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
 ) -> Any:
     """Standard deviation, ``sqrt(var)``; the gradient of a constant vector is 0."""
-    variance = var(x, dim, unbiased, keepdim, correction=correction)
-    return root(variance)
+    return root(_variance("std", x, dim, unbiased, keepdim, correction))
 
 
 def root(x: Any, p: float = 2.0) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from ..graph import dtypes
 from ..graph.apply import wrote
 from ..graph.errors import ShapeError, expected, shown
-from ..graph.mode import composite, no_grad
+from ..graph.mode import no_grad
 from ..graph.storage import allocate
 from ..graph.value import Value, make
 from ..kernels import launch
@@ -226,6 +226,27 @@ def normalize_rows(out, x, weight=None, bias=None, *, axis, groups, channels, ep
 # ---------------------------------------------------------------------------------- the functions
 
 
+def lengths_of(op: str, normalized_shape: Any) -> tuple[int, ...]:
+    """The lengths of the axes that layer-norm takes together, as a tuple.
+
+    Raises:
+        TypeError: normalized_shape is neither an integer nor a sequence of integers.
+        ValueError: it is empty, or a length is negative.
+    """
+    given = normalized_shape if isinstance(normalized_shape, Sequence) else (normalized_shape,)
+    what, way = "an integer or a sequence of integers", "use x.shape[-1:]"
+    if isinstance(given, str) or not all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in given
+    ):
+        raise TypeError(expected(op, what, "normalized_shape", shown(normalized_shape), way))
+    shape = tuple(int(n) for n in given)
+    if not shape or min(shape) < 0:
+        raise ValueError(
+            expected(op, "lengths from 0 on, one or more,", "normalized_shape", shape, way)
+        )
+    return shape
+
+
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
@@ -235,6 +256,7 @@ def layer_norm(
     Raises:
         ShapeError: the last axes, weight or bias have another shape.
         DtypeError: x is of integers, or weight or bias of another dtype.
+        TypeError: normalized_shape is not of integers.
         ValueError: normalized_shape is empty; eps is negative.
 
     Notes: J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization" (2016).
@@ -242,12 +264,7 @@ def layer_norm(
     op = "layer_norm"
     check_floating(op, tensor_operand(op, x))
     check_eps(op, eps)
-    single = isinstance(normalized_shape, (int, np.integer))
-    shape = (normalized_shape,) if single else tuple(normalized_shape)
-    if not shape:
-        raise ValueError(
-            expected(op, "one length or more", "normalized_shape", shape, "use x.shape[-1:]")
-        )
+    shape = lengths_of(op, normalized_shape)
     if x.shape[-len(shape) :] != shape:
         what = f"last axes {shape} (normalized_shape)"
         raise ShapeError(expected(op, what, "x", shown(x), "pass the shape of x's last axes"))
@@ -291,7 +308,6 @@ def group_norm(
     return normalize_rows(x, weight, bias, axis=1, groups=num_groups, channels=channels, eps=eps)
 
 
-@composite
 def instance_norm(
     x: Any,
     running_mean: Any = None,

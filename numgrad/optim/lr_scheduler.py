@@ -47,6 +47,12 @@ def _check_optimizer(optimizer: Any) -> None:
         )
 
 
+def _check_epochs(what: str, name: str, epochs: Any) -> None:
+    """Raise ValueError unless ``epochs``, which the epoch is divided by, is a number above 0."""
+    if not isinstance(epochs, (int, float)) or not epochs > 0:
+        raise ValueError(expected(what, "a number above 0", name, repr(epochs), "use 10"))
+
+
 class LRScheduler:
     """Base of the schedules. A subclass defines ``get_lr()``, the rates at ``last_epoch``.
 
@@ -78,7 +84,12 @@ class LRScheduler:
         self.base_lrs = _rates(optimizer, "initial_lr")
         self.last_epoch = last_epoch
         self._step_count = 0
+        self._is_initial = True
         self.step()
+        del self._is_initial
+
+    _is_initial = False
+    """Whether the constructor takes the step: the rates that are there are those of this epoch."""
 
     def get_lr(self) -> Sequence[Any]:
         """The rates of the groups at ``last_epoch``, from those of the epoch before."""
@@ -184,11 +195,21 @@ class LambdaLR(LRScheduler):
 
 
 class StepLR(LRScheduler):
-    """The rate times gamma, every ``step_size`` epochs."""
+    """The rate times gamma, every ``step_size`` epochs: ``base_lr · gamma^⌊epoch / step_size⌋``.
+
+    Args:
+        optimizer, last_epoch: see `LRScheduler`.
+        step_size: above 0.
+        gamma: the factor.
+
+    Raises:
+        ValueError: step_size is not above 0.
+    """
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
+        _check_epochs("StepLR", "step_size", step_size)
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
@@ -202,7 +223,17 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """The rate times gamma at each of the epochs ``milestones``; one given twice counts twice."""
+    """The rate times gamma at each of the epochs ``milestones``; one given twice counts twice:
+    ``base_lr · gamma^k`` after k milestones.
+
+    Args:
+        optimizer, last_epoch: see `LRScheduler`.
+        milestones: epochs, in any order.
+        gamma: the factor.
+
+    Raises:
+        TypeError: milestones is a single number.
+    """
 
     def __init__(
         self,
@@ -211,6 +242,11 @@ class MultiStepLR(LRScheduler):
         gamma: float = 0.1,
         last_epoch: int = -1,
     ) -> None:
+        if not isinstance(milestones, Iterable):
+            way = "pass a list of epochs"
+            raise TypeError(
+                expected("MultiStepLR", "epochs", "milestones", repr(milestones), way)
+            )
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
@@ -224,14 +260,19 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """The rate times gamma, every epoch."""
+    """The rate times gamma, every epoch: ``base_lr · gamma^epoch``.
+
+    Args:
+        optimizer, last_epoch: see `LRScheduler`.
+        gamma: the factor.
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[Any]:
-        if self.last_epoch == 0:
+        if self._is_initial:
             return self._now()
         return [rate * self.gamma for rate in self._now()]
 
@@ -246,6 +287,14 @@ class CosineAnnealingLR(LRScheduler):
 
     Each rate is computed from the one before, as in PyTorch.
 
+    Args:
+        optimizer, last_epoch: see `LRScheduler`.
+        T_max: epochs of the way down, above 0.
+        eta_min: the least rate.
+
+    Raises:
+        ValueError: T_max is not above 0.
+
     Notes: I. Loshchilov, F. Hutter, "SGDR: stochastic gradient descent with warm restarts" (ICLR
         2017), eq. 5, without the restarts.
     """
@@ -253,15 +302,14 @@ class CosineAnnealingLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
+        _check_epochs("CosineAnnealingLR", "T_max", T_max)
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[Any]:
         epoch, least = self.last_epoch, self.eta_min
-        if epoch == 0:
+        if self._is_initial:
             return self._now()
-        if self._step_count == 1:  # going on from an epoch: there is no rate before
-            return self._get_closed_form_lr()
         if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the rate before is the least
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             pairs = zip(self.base_lrs, self._now(), strict=True)

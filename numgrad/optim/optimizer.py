@@ -42,10 +42,10 @@ class Optimizer:
         self.defaults = defaults
         self.state = defaultdict(dict)
         self.param_groups = []
-        if isinstance(params, Tensor):
+        if isinstance(params, Tensor) or not isinstance(params, Iterable):
             raise TypeError(
                 f"{type(self).__name__}: expected an iterable of tensors or dicts for params, got "
-                f"{shown(params)}; pass [it]"
+                f"{shown(params)}; pass {_way_out(params)}"
             )
         groups = list(params)
         if not groups:
@@ -78,6 +78,10 @@ class Optimizer:
         params = group["params"]
         if isinstance(params, (set, frozenset)):
             raise TypeError(_unordered(what))
+        if not isinstance(params, Iterable):
+            raise TypeError(
+                f"{what}: expected tensors for params, got {shown(params)}; pass {_way_out(params)}"
+            )
         group["params"] = params = [params] if isinstance(params, Tensor) else list(params)
         for i, param in enumerate(params):
             if not isinstance(param, Tensor):
@@ -270,6 +274,10 @@ def plain(value: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The memory of a gradient or a state as a Tensor without history, volatile or Variable."""
     result: Tensor = make(value.array.reshape(shape), value.storage, group=value.group)
     return result
+
+
+def _way_out(params: Any) -> str:
+    return "module.parameters()" if hasattr(params, "parameters") else "a list of tensors"
 
 
 def _unordered(what: str) -> str:

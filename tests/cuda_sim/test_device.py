@@ -112,6 +112,7 @@ def test_moving():
     assert x.cuda().tolist() == x.tolist() and x.cuda().device == "cuda:0"
     assert u.cuda() is u and u.cuda(0) is u and u.to("cuda") is u and x.cpu() is x
     assert u.cpu().tolist() == x.tolist() and u.cpu().device == "cpu"
+    assert x.to(0).device == x.to("cuda", non_blocking=True).device == "cuda:0"
     assert x.to(u).device == "cuda:0" and u.to(x).device == "cpu"
     both = x.to("cuda", numgrad.float64)
     assert both.device == "cuda:0" and both.dtype == numgrad.float64
@@ -234,7 +235,7 @@ def test_devices_never_mix():
         ("max_along", lambda u: u.max(1)),
         ("argmax_along", lambda u: u.argmax()),
         ("dropout_at", lambda u: F.dropout(u)),
-        ("gather_along", lambda u: F.cross_entropy(u, numgrad.tensor([0, 1, 2], device="cuda"))),
+        ("nll_loss", lambda u: F.cross_entropy(u, numgrad.tensor([0, 1, 2], device="cuda"))),
         ("max_pool", lambda u: F.max_pool1d(u, 2)),
         ("normalize_rows", lambda u: F.layer_norm(u, (3,))),
     ],
@@ -246,6 +247,38 @@ def test_an_op_without_a_kernel_says_so(op, call):
     text = str(raised.value)
     assert text.startswith(f"{op}: expected operands on the CPU, got "), text
     assert text.endswith(" on cuda:0; the op has no CUDA kernel yet: use .cpu()")
+
+
+def test_no_kernel_of_the_cpu_gets_memory_of_a_gpu():
+    from numgrad.kernels import launch
+    from numgrad.ops import kernel_calls
+
+    x, u = (v.array for v in pair(2))
+    for call in (lambda: launch.address(u), lambda: kernel_calls.copy_into(x, u)):
+        with pytest.raises(NotImplementedError, match=r"expected memory of the host, got DeviceAr"):
+            call()
+    with pytest.raises(TypeError, match=r"^copy: expected memory of DeviceArray"):
+        kernel_calls.copy_into(u, x)
+
+
+def test_integers_that_have_no_result():
+    """Values are looked at first, as on the CPU, and nothing is launched."""
+    from numgrad.kernels import launch
+
+    x = numgrad.tensor([3, 4])
+    u, zeros, before = x.cuda(), numgrad.tensor([1, 0]), launch.launches.value
+    for call in (
+        lambda v, z: v // z,
+        lambda v, z: v % z,
+        lambda v, z: v ** (-z),
+        lambda v, z: v.remainder_(z),
+    ):
+        with pytest.raises((ValueError, ZeroDivisionError, RuntimeError)) as wanted:
+            call(x, zeros)
+        with pytest.raises(type(wanted.value)) as raised:
+            call(u, zeros.cuda())
+        assert str(raised.value) == str(wanted.value)
+    assert u.tolist() == [3, 4] and launch.launches.value - before <= 2  # -z of both
 
 
 # --------------------------------------------------------------------------------------- the graph
@@ -299,6 +332,29 @@ def test_functions_entries_and_distributions_of_the_user():
     wanted = numgrad.distributions.Normal(x.detach(), 2.0).log_prob(x.detach() + 1)
     close(normal.log_prob(u.detach() + 1), wanted)
     assert normal.sample().device == "cuda:0"
+
+
+def test_an_output_without_gradient():
+    """It counts as zeros on the device of the others."""
+    from numgrad.ops.kernel_calls import copy_into
+    from numgrad.ops.primitive import primitive
+
+    @primitive(
+        infer=lambda x: [(x.shape, x.dtype)] * 2,
+        outs=("out", "twin"),
+        dx=lambda g_out, g_twin: g_out + g_twin,
+        cuda=True,
+        register=False,
+    )
+    def doubled(out, twin, x):
+        """x, and x again."""
+        copy_into(out, x)
+        copy_into(twin, x)
+
+    x, u = pair(3, requires_grad=True)
+    for v in (x, u):
+        doubled(v)[1].sum().backward()
+    close(u.grad, x.grad)
 
 
 def test_assignment():
@@ -410,6 +466,8 @@ def test_modules_move():
         lambda: model.cuda(),
         lambda: model.cpu(),
         lambda: model.to("cuda"),
+        lambda: model.to("cpu"),
+        lambda: model.to(0),
         lambda: model.type(numgrad.FloatTensor),
         lambda: model.type(cuda.FloatTensor),
     ):
@@ -483,7 +541,8 @@ def test_memory_is_counted_by_device():
     del out
     assert cuda.memory_allocated() == held  # the view holds the block
     peak = cuda.max_memory_allocated()
-    assert peak >= held and numgrad.memory.stats("cuda")["peak_bytes"] == peak
+    found = numgrad.memory.stats("cuda")
+    assert peak >= held and found["peak_bytes"] == sum(found["peak_by_category"].values()) == peak
     del view, u, layer
     assert cuda.memory_allocated() == start
     cuda.reset_peak_memory_stats()

@@ -120,6 +120,8 @@ def test_in_place_and_overlap():
         lambda x: x[1].mul_(3),
         lambda x: x.t()[0].fill_(7),
         lambda x: x[:2].add_(x[1:]),
+        lambda x: x[:, :3].copy_(x[:, :3].t()),  # the same place and shape, other strides
+        lambda x: x[:, 1:].sub_(x[:, 1:].t()),
         lambda x: x.relu_().sqrt_(),
     ]
     for i, step in enumerate(steps):
@@ -224,6 +226,10 @@ def test_large_indices(monkeypatch):
     same(u @ u.t(), x @ x.t(), "product")
     monkeypatch.undo()
     assert cuda_launch.index_type(1000) is np.int32 and cuda_launch.index_type(2**31) is np.int64
+    # A loop's last step may reach past the last element by as much as the grid has threads.
+    most = 2**31 - 1 - cuda_launch.THREADS * cuda_launch.BLOCKS_MAX
+    assert cuda_launch.index_type(most) is np.int32
+    assert cuda_launch.index_type(most + 1) is np.int64
 
 
 def test_a_missing_barrier_is_an_error():

@@ -388,3 +388,15 @@ def test_threads_differentiate_at_once():
     for t in threads:
         t.join()
     assert results == [[100.0 * k * k, 200.0 * k * k] for k in range(1, 5)]
+
+
+def test_captured_gradients_share_no_memory():
+    """One that goes on to another captured tensor as it is, is not added to there."""
+    x = ones(3, requires_grad=True)
+    y = x + 1
+    gy, gx = numgrad.autograd.grad((y * 2 + x * 3).sum(), [y, x])
+    assert gy.tolist() == [2] * 3 and gx.tolist() == [5] * 3
+    y = x + 1
+    gy, gx = numgrad.autograd.grad((y * 2).sum(), [y, x])
+    gy.add_(1)
+    assert gx.tolist() == [2] * 3

@@ -94,6 +94,18 @@ def test_norm_launches_two_kernels_a_gradient_and_makes_no_graph():
     assert m.launches <= len(SHAPES) + 1  # nothing to scale
 
 
+@pytest.mark.parametrize(
+    "clip", [lambda p: utils.clip_grad_norm_(p, 0.1), lambda p: utils.clip_grad_value_(p, 0.1)]
+)
+def test_a_gradient_that_is_in_use_counts_as_changed(clip):
+    p, w = Parameter(numgrad.zeros(2)), numgrad.ones(2, requires_grad=True)
+    p.grad = numgrad.tensor([3.0, 4.0])
+    loss = (w * p.grad).sum()
+    clip(p)
+    with pytest.raises(numgrad.GradError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_gradients_with_a_graph_or_of_old_variables():
     x = Variable(numgrad.tensor([3.0, 4.0]), requires_grad=True)
     (x * x).sum().backward(create_graph=True)
@@ -126,6 +138,15 @@ def test_vector():
     with numgrad.no_grad():
         new.zero_()
     assert (layer.weight.detach().numpy() == 0).all()  # they share memory
+    for op, call in (
+        ("clip_grad_norm_", lambda bad: utils.clip_grad_norm_(bad, 1.0)),
+        ("clip_grad_value_", lambda bad: utils.clip_grad_value_(bad, 1.0)),
+        ("parameters_to_vector", utils.parameters_to_vector),
+        ("vector_to_parameters", lambda bad: utils.vector_to_parameters(new, bad)),
+    ):
+        for bad in (layer, 3, [layer.weight, 3]):
+            with pytest.raises(TypeError, match=f"^{op}: expected tensors for parameters, got"):
+                call(bad)
     with pytest.raises(TypeError, match="a Tensor for vec"):
         utils.vector_to_parameters([1.0], layer.parameters())
     for bad in (numgrad.ones(7), numgrad.ones(2, 4)):

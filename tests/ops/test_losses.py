@@ -103,7 +103,17 @@ def test_regression_losses(name):
         got = function(numgrad.tensor(x), numgrad.tensor(y), reduction=reduction)
         assert_close(got.numpy(), np.asarray(expected), 1e-14, name)
         check_gradients(lambda a, b: function(a, b, reduction=reduction), [x, y], name)
-    with pytest.raises(ValueError, match="'mean', 'sum' or 'none' for reduction"):
+    weight = RNG.random((3, 4)) + 0.5
+    losses = reference(x, y) * weight
+    wanted = {"mean": losses.sum() / weight.sum(), "sum": losses.sum(), "none": losses}
+    for reduction, expected in wanted.items():
+        got = function(
+            numgrad.tensor(x), numgrad.tensor(y), reduction, weight=numgrad.tensor(weight)
+        )
+        assert_close(got.numpy(), np.asarray(expected), 1e-14, f"{name}, weight")
+    with pytest.raises(numgrad.ShapeError, match=r"expected shape \(3, 4\) for weight"):
+        function(numgrad.tensor(x), numgrad.tensor(y), weight=numgrad.ones(4))
+    with pytest.raises(ValueError, match=f"{name}: expected 'mean', 'sum' or 'none' for reduction"):
         function(numgrad.tensor(x), numgrad.tensor(y), reduction="max")
     with pytest.raises(TypeError, match="expected a Tensor"):
         function(numgrad.tensor(x), y)

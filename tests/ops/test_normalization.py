@@ -323,6 +323,28 @@ BYTES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 5), (4, 3)])
+def test_frozen_layer_takes_the_forward_kernel(monkeypatch, shape):
+    """Where dx alone is wanted it is one pass over g, without a sum over it."""
+    x, (mean, var) = numgrad.tensor(normal(shape), requires_grad=True), statistics(3)
+    weight = numgrad.tensor(normal(3))
+    out = F.batch_norm(x, mean, var, weight, numgrad.tensor(normal(3)))
+    ran, ranged = [], launch.ranged
+
+    def record(kernel, *args, **named):
+        ran.append(kernel.name)
+        ranged(kernel, *args, **named)
+
+    monkeypatch.setattr(launch, "ranged", record)
+    g = numgrad.tensor(normal(shape))
+    out.backward(g)
+    dtype = x.dtype.name
+    assert ran == [f"fold_statistics_{dtype}", f"affine_channels_{dtype}"]
+    monkeypatch.undo()
+    expected = F.batch_norm(g, mean * 0, var, weight)
+    np.testing.assert_array_equal(x.grad.numpy(), expected.numpy())
+
+
 @pytest.mark.parametrize(("needs", "training", "evaluating"), SAVED)
 def test_saves_only(needs, training, evaluating):
     """What wanted gradients need is kept, and these are the same whichever others are wanted."""
@@ -508,7 +530,14 @@ def test_errors():
         (lambda: train(f(4, 3), mean=[1.0]), TypeError, "expected a Tensor for running_mean"),
         (lambda: F.layer_norm(f(4, 3), (4,)), ValueError, r"expected last axes \(4,\)"),
         (lambda: F.layer_norm(f(4, 3), (2, 4, 3)), ValueError, "layer_norm: expected last axes"),
-        (lambda: F.layer_norm(f(4, 3), ()), ValueError, "one length or more for normalized_shape"),
+        (lambda: F.layer_norm(f(4, 3), ()), ValueError, "one or more, for normalized_shape"),
+        (lambda: F.layer_norm(f(4, 3), -3), ValueError, "lengths from 0 on"),
+        *[
+            (lambda layer=layer, bad=bad: layer(bad), TypeError,
+             "an integer or a sequence of integers for normalized_shape")
+            for bad in (None, 3.0, True, "ab", (3, 2.5), f(2))
+            for layer in (numgrad.nn.LayerNorm, lambda shape: F.layer_norm(f(4, 3), shape))
+        ],
         (lambda: F.layer_norm(f(4, 3), 3, f(4)), ValueError, r"expected shape \(3,\) for weight"),
         (lambda: F.layer_norm(whole, 3), TypeError, "layer_norm: expected a floating dtype"),
         (lambda: F.group_norm(f(4, 3), 2), ValueError, "expected channels that 2 groups divide"),

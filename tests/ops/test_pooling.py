@@ -359,6 +359,7 @@ BAD = [
     (lambda x: F.max_pool2d(x, 2, "a"), TypeError, "integers for stride"),
     (lambda x: F.avg_pool2d(x, 2, divisor_override=0), RangeError, "not 0 for divisor_override"),
     (lambda x: F.avg_pool2d(x, 2, divisor_override=2**70), RangeError, "for divisor_override"),
+    (lambda x: F.max_pool2d(x, 2**17, 1, 2**16), RangeError, "fewer than 2..31 cells"),
     (lambda x: F.max_pool2d(x, 2, 2**70), RangeError, "positive integers below 2..31 for stride"),
     (lambda x: F.adaptive_avg_pool2d(x, 2**70), RangeError, "integers below 2..31 for output_size"),
     (lambda x: F.avg_pool2d(x, 2, divisor_override=1.5), TypeError, "for divisor_override"),

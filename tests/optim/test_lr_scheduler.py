@@ -110,6 +110,23 @@ def _arguments(schedule):
     return (*first, known["gamma"]) if "gamma" in known else first
 
 
+@pytest.mark.parametrize("epochs", [1, 4, 5, 7])
+@pytest.mark.parametrize("name", ["exponential", "cosine"])
+def test_made_for_an_epoch_it_leaves_the_rates_that_are_there(name, epochs):
+    """As PyTorch: those of the epoch after ``last_epoch`` are those of the one that was reached."""
+    make, rate = SCHEDULES[name]
+    schedule = make(optimizer(0.4))
+    reached = rates(schedule, epochs + 1)[-1]
+    schedule.optimizer.param_groups[0]["lr"] = reached
+    again = type(schedule)(schedule.optimizer, *_arguments(schedule), last_epoch=epochs)
+    assert again.get_last_lr() == [reached] and again.last_epoch == epochs + 1
+    assert "_is_initial" not in again.state_dict()
+    again.optimizer.step()
+    again.step()
+    if name == "exponential":
+        assert again.get_last_lr()[0] == pytest.approx(0.9 * reached)
+
+
 def test_cosine_with_a_floor():
     schedule = CosineAnnealingLR(optimizer(1.0), T_max=5, eta_min=0.2)
     expected = [0.2 + 0.4 * (1 + math.cos(math.pi * e / 5)) for e in range(21)]
@@ -188,6 +205,13 @@ def test_a_schedule_of_ones_own():
 
 
 def test_errors():
+    with pytest.raises(TypeError, match="MultiStepLR: expected epochs for milestones, got 5"):
+        MultiStepLR(optimizer(), 5)
+    for bad in (0, -3, math.nan, None):
+        with pytest.raises(ValueError, match="StepLR: expected a number above 0 for step_size"):
+            StepLR(optimizer(), bad)
+        with pytest.raises(ValueError, match=r"CosineAnnealingLR: expected .* above 0 for T_max"):
+            CosineAnnealingLR(optimizer(), bad)
     for make in (lambda o: StepLR(o, 1), lambda o: LambdaLR(o, abs), ReduceLROnPlateau):
         with pytest.raises(TypeError, match="int is not an Optimizer"):
             make(3)

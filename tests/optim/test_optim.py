@@ -404,6 +404,13 @@ def test_parameter_errors():
             TypeError, match=r"expected an iterable .* got Parameter of shape \(1,\)"
         ):
             make(p)
+        for bad, way in ((nn.Linear(2, 2), r"module\.parameters\(\)"), (3, "a list of tensors")):
+            text = (
+                f"^{make.__name__}: expected .* for params, got {type(bad).__name__} .*; pass {way}"
+            )
+            for params in (bad, [{"params": bad}]):
+                with pytest.raises(TypeError, match=text):
+                    make(params)
         with pytest.raises(TypeError, match="whose order changes"):
             make({p})
         with pytest.raises(TypeError, match="whose order changes"):

@@ -1,13 +1,7 @@
 """Pooling over windows: extremes with their places, sums, and the adjoints of both.
 
-All kernels see (n, c, h, w), taken apart into ``n * c`` planes, and share their slots:
-
-    0 result, 1 operand, 2 places or indices (0: none), 3 whether places are int32 and not uint8,
-    4 c, 5..8 strides of the operand along n, c, h, w in bytes, 9 h, 10 w, 11 oh, 12 ow,
-    13 kh, 14 kw, 15 and 16 strides, 17 and 18 padding, 19 and 20 dilation of the windows,
-    21 whether windows are adaptive, 22 buffers, 23 bytes of a worker's buffers, 24 tile,
-    25 columns of a buffer, 26 divisor (0: the cells inside of the plane, -1: those of the padding
-    too), 27 whether it is the divisor itself.
+All kernels see (n, c, h, w), taken apart into ``n * c`` planes, and share their slots, which
+`windows.Slots` names.
 
 (h, w) is the plane with the windows, (oh, ow) that of the window results. Window i covers the rows
 ``i * stride - padding + r * dilation`` for ``0 <= r < kh``; an adaptive one those from

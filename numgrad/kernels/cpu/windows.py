@@ -1,10 +1,59 @@
 """What the kernels of pooling and interpolation share: planes, and where windows lie in them.
 
-Operands are (n, c, h, w), taken apart into ``n * c`` planes; the slots are those that
-``numgrad.kernels.cpu.pooling`` lists.
+Operands are (n, c, h, w), taken apart into ``n * c`` planes.
 """
 
+from typing import NamedTuple
+
 from ..native import inline, item_size, items_at, load_i64
+
+
+class Slots(NamedTuple):
+    """The slots of pooling, int64: a kernel loads them by number. Interpolation has the first 13 of
+    them, with tables of rows and columns for ``places`` and ``wide``."""
+
+    out: int  # 0
+    """Address of the result, contiguous."""
+    x: int  # 1
+    """Address of the operand, of any strides."""
+    places: int  # 2
+    """Address of the places or indices, contiguous; 0 for none."""
+    wide: int  # 3
+    """Whether places are int32, not uint8."""
+    c: int  # 4
+    x_n: int  # 5
+    """The strides of the operand, in bytes."""
+    x_c: int  # 6
+    x_h: int  # 7
+    x_w: int  # 8
+    h: int  # 9
+    """The size of the planes with the windows."""
+    w: int  # 10
+    oh: int  # 11
+    """How many windows there are."""
+    ow: int  # 12
+    kh: int  # 13
+    """The kernel_size, stride, padding and dilation of the windows."""
+    kw: int  # 14
+    stride_h: int  # 15
+    stride_w: int  # 16
+    padding_h: int  # 17
+    padding_w: int  # 18
+    dilation_h: int  # 19
+    dilation_w: int  # 20
+    adaptive: int  # 21
+    """Whether windows are adaptive."""
+    buffers: int  # 22
+    """Address of ``buffer_bytes`` bytes for each worker."""
+    buffer_bytes: int  # 23
+    tile: int  # 24
+    """How many windows of a row are done at a time."""
+    columns: int  # 25
+    """The length of a line of a buffer."""
+    divisor: int  # 26
+    """0: the cells inside of the plane, -1: those of the padding, too."""
+    own_divisor: int  # 27
+    """Whether ``divisor`` is the divisor itself."""
 
 
 @inline

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from ... import ops
+from ...ops.primitive import tensor_operand
 from ...ops.random import dropout_channels
 from ...tensor import Tensor
 
@@ -131,7 +132,7 @@ def sigmoid(input: Tensor) -> Tensor:
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))``, as ``-softplus(-x)``."""
     # No threshold: beyond it softplus is cut to its asymptote.
-    return -ops.softplus(ops.neg(input), 1.0, math.inf)
+    return -ops.softplus(ops.neg(tensor_operand("logsigmoid", input)), 1.0, math.inf)
 
 
 def softmax(

@@ -25,14 +25,19 @@ def mse_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
+    weight: Tensor | None = None,
 ) -> Tensor:
     """``(x - y)²``, reduced: its mean, its sum, or itself with ``none``.
+
+    Args:
+        weight: of the shape of input: a factor for each element; the mean is over their sum.
 
     Raises:
         ShapeError: the shapes do not broadcast. Different shapes that do so warn.
         ValueError: reduction is unknown.
     """
-    return ops.mse_loss(input, target, reduction=reduction_of(size_average, reduce, reduction))
+    reduction = reduction_of(size_average, reduce, reduction)
+    return ops.mse_loss(input, target, reduction, weight)
 
 
 def l1_loss(
@@ -41,14 +46,19 @@ def l1_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
+    weight: Tensor | None = None,
 ) -> Tensor:
     """``|x - y|``, reduced: its mean, its sum, or itself with ``none``.
+
+    Args:
+        weight: of the shape of input: a factor for each element; the mean is over their sum.
 
     Raises:
         ShapeError: the shapes do not broadcast.
         ValueError: reduction is unknown.
     """
-    return ops.l1_loss(input, target, reduction=reduction_of(size_average, reduce, reduction))
+    reduction = reduction_of(size_average, reduce, reduction)
+    return ops.l1_loss(input, target, reduction, weight)
 
 
 def smooth_l1_loss(

@@ -10,13 +10,15 @@ from ...ops.creation import tensor
 from ...ops.elementwise import hardtanh
 from ...ops.reduction import length_of, norm
 from ...tensor import Tensor
+from .vector import tensors_of
 
 
-def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+def _gradients(op: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     """The gradients there are, their memory as plain tensors."""
     if isinstance(parameters, Tensor):
         parameters = [parameters]
-    grads = [p.grad for p in parameters if p.grad is not None]
+    found = [p.grad for p in tensors_of(op, parameters)]
+    grads = [grad for grad in found if grad is not None]
     return [make(g.array, g.storage, group=g.group) for g in grads]
 
 
@@ -41,9 +43,11 @@ def clip_grad_norm_(
         The norm before, 0-dim: float64 if a gradient is.
 
     Raises:
+        TypeError: parameters are no tensors.
         RuntimeError: the norm is not finite and error_if_nonfinite; nothing is changed.
     """
-    grads, max_norm, norm_type = _gradients(parameters), float(max_norm), float(norm_type)
+    grads = _gradients("clip_grad_norm_", parameters)
+    max_norm, norm_type = float(max_norm), float(norm_type)
     dtype = "float64" if any(g.dtype == "float64" for g in grads) else "float32"
     with no_grad():
         if norm_type == 2:
@@ -72,10 +76,7 @@ def clip_grad_norm(
     foreach: bool | None = None,
 ) -> Tensor:
     """`clip_grad_norm_` by its name before PyTorch 0.4; warns."""
-    warn_user(
-        "torch.nn.utils.clip_grad_norm is now deprecated in favor of "
-        "torch.nn.utils.clip_grad_norm_."
-    )
+    warn_user("nn.utils.clip_grad_norm is now deprecated in favor of nn.utils.clip_grad_norm_.")
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
@@ -88,8 +89,11 @@ def clip_grad_value_(
         parameters: one or several; those without gradient do not count.
         clip_value: the bound.
         foreach: taken for PyTorch's sake, and not used.
+
+    Raises:
+        TypeError: parameters are no tensors.
     """
     bound = float(clip_value)
     with no_grad():
-        for g in _gradients(parameters):
+        for g in _gradients("clip_grad_value_", parameters):
             hardtanh.in_place(g, -bound, bound)

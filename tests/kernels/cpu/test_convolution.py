@@ -310,9 +310,10 @@ def test_without_images_or_taps(split):
     assert (out[:, :, ::3, ::3] == 8 + shift[:, None, None]).all()
 
 
-def test_one_launch_where_the_stride_is_one(split):
+def test_launches_of_the_transposed_form(split):
+    """One a phase that a tap reaches, and one for all that none does."""
     x, w = np.ones((1, 6, 8, 8), np.float32), np.ones((8, 6, 3, 3), np.float32)
-    for stride, launches in (((1, 1), 1), ((2, 1), 2), ((2, 3), 6)):
+    for stride, launches in (((1, 1), 1), ((2, 1), 2), ((2, 3), 6), ((5, 7), 10)):
         stand_in = split(1)
         g = np.ones((1, 8, *out_size((8, 8), (3, 3), stride, (1, 1), (1, 1))), np.float32)
         convolution.convolve_transposed(
