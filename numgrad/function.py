@@ -9,7 +9,7 @@ from typing import Any
 from .graph import mode
 from .graph.above import above
 from .graph.apply import check_writable, keeps_flags, rebase, wrote
-from .graph.errors import GradError, ShapeError, shown
+from .graph.errors import DeviceError, GradError, ShapeError, shown
 from .graph.node import FREED, Node
 from .graph.op import origins
 from .graph.saved import pack, unpack
@@ -78,8 +78,8 @@ class _FunctionOp:
     ) -> Sequence[Any]:
         ctx = self.ctx
         given = [
-            above.zeros(spec) if g is None and ctx.materialize_grads else g
-            for g, spec in zip(grads, node.out_specs, strict=True)
+            above.zeros(spec, where) if g is None and ctx.materialize_grads else g
+            for g, spec, where in zip(grads, node.out_specs, node.attrs["out_devices"], strict=True)
         ]
         raw = self.cls.backward(
             ctx, *(None if g is None else with_class(g, node.variable) for g in given)
@@ -104,15 +104,22 @@ class _FunctionOp:
                     f"{i}, but the corresponding forward input was not a Variable"
                 )
         return [
-            self._gradient(i, results[i], node.in_specs[k][0]) if need else None
+            self._gradient(i, results[i], node.in_specs[k][0], node.attrs["devices"][k])
+            if need
+            else None
             for k, (i, need) in enumerate(zip(positions, needs, strict=True))
         ]
 
-    def _gradient(self, i: int, r: Any, shape: tuple[int, ...]) -> Any:
-        """A gradient that ``backward`` returned, as the engine takes it: plain, and of a shape that
-        sums to that of the input."""
+    def _gradient(self, i: int, r: Any, shape: tuple[int, ...], where: Any) -> Any:
+        """A gradient that ``backward`` returned, as the engine takes it: plain, on the device of
+        the input, and of a shape that sums to its."""
         if r is None:
             return None
+        if r.device is not where:
+            raise DeviceError(
+                f"Function {self.name} returned an invalid gradient at index {i} - expected device "
+                f"{where} but got {r.device}: move it with .to()"
+            )
         r = alias(r, False, r.group) if r.volatile else with_class(r, False)
         lead = len(r.shape) - len(shape)
         fits = lead >= 0 and all(
@@ -263,7 +270,12 @@ def _record(
         for j, result in enumerate(results)
         if any(result.storage is s for s in storages) and not any(result is a for a in args)
     ]
-    attrs = {"positions": positions, "aliases": aliases}
+    attrs = {
+        "positions": positions,
+        "aliases": aliases,
+        "devices": [args[i].device for i in positions],
+        "out_devices": [r.device for r in results],
+    }
     node = Node(op, edges, attrs, in_specs, out_specs, variable)
     assert node.saved is not None
     for i, tensor in enumerate(ctx._to_save):

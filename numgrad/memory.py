@@ -130,10 +130,21 @@ class track:
             },
         }
 
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self._values()})
+
+    def __repr__(self) -> str:
+        values = self._values()
+        found = ", ".join(f"{k}={values[k]}" for k in values if k != "by_category")
+        return f"track({found})"
+
+    def _values(self) -> dict[str, Any]:
+        return self._closed if self._closed is not None else self._now()
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        values = self._closed if self._closed is not None else self._now()
+        values = self._values()
         try:
             return values[name]
         except KeyError:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from . import nn
-from .autograd import enable_grad
+from .autograd import enable_grad, inference_mode
 from .graph import node, storage
 from .graph.errors import ShapeError, expected, shown
 from .memory import track
@@ -99,6 +99,8 @@ class Summary:
         lines = [_line(row, widths) for row in grid]
         rule = "-" * max(len(line) for line in lines)
         mode = "training" if self.training else "eval"
+        alone = len(self.rows) == 1 or all(row.name for row in self.rows)
+        notes = [] if alone else ["(itself): what forward does outside of the layers below it"]
         return "\n".join(
             [
                 f"{self._model}: input {self.input}, {mode} mode",
@@ -108,6 +110,7 @@ class Summary:
                 rule,
                 lines[-1],
                 f"{self.trainable:,} of {self.parameters:,} parameters require a gradient",
+                *notes,
             ]
         )
 
@@ -172,7 +175,7 @@ def summary(model: nn.Module, size: Sequence[int]) -> Summary:
     watch = _Watch(model)
     rng, buffers = get_rng_state(), _replace_buffers(model)
     try:
-        with enable_grad(), track() as m:
+        with inference_mode(False), enable_grad(), track() as m:
             out = model(zeros(shape, **like))
             saved = watch.saved_bytes()
             total = m.saved_bytes

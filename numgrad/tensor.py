@@ -366,6 +366,12 @@ class Tensor(Methods, Value):
                 continue
             elif _is_device(arg):
                 device = arg
+            elif isinstance(arg, str) and arg.rpartition(".")[2] not in dtypes.BY_NAME:
+                names = ", ".join(dtypes.BY_NAME)
+                way_out = "convert it first, or use 'cpu'"
+                raise TypeError(
+                    expected("to", f"one of {names}, cpu, cuda[:N]", "args", repr(arg), way_out)
+                )
             else:
                 dtype = arg
         out = self if dtype is None else movement.to_dtype(self, dtypes.as_dtype(dtype, "to"))
@@ -387,6 +393,10 @@ class Tensor(Methods, Value):
         if device is None and self.device.type == "cuda":
             return self
         where = creation.check_device("cuda", "cuda" if device is None else device)
+        if where is CPU:
+            raise ValueError(
+                expected("cuda", "a CUDA device", "device", repr(device), "use .cpu() or .to()")
+            )
         return movement.to_device(self, where)
 
     def __float__(self) -> float:

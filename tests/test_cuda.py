@@ -76,6 +76,27 @@ def test_without_the_package():
         )
 
 
+BROKEN = """
+import sys
+sys.modules["cuda"] = None  # NVIDIA's bindings, which numba-cuda needs
+import numgrad
+assert not numgrad.cuda.is_available() and numgrad.cuda.device_count() == 0
+try:
+    numgrad.ones(2).cuda()
+except numgrad.cuda.NoDeviceError as error:
+    print(error)
+"""
+
+
+def test_without_the_bindings():
+    """What numba-cuda raises when it is imported is told, and no reason to end."""
+    line = without_gpu(BROKEN)
+    assert line.startswith(
+        "cuda: expected a CUDA device, got none; numba-cuda cannot be imported (ImportError: "
+    )
+    assert line.endswith("): pip install 'numgrad-jit[cuda]' again\n")
+
+
 def test_import_leaves_cuda_alone():
     out = without_gpu(
         "import sys, numgrad; numgrad.ones(2).exp(); "

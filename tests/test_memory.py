@@ -398,3 +398,11 @@ def test_graphs_somebody_keeps():
     assert memory.graphs() == base + 1
     del total
     assert memory.graphs() == base
+
+
+def test_a_region_shows_what_it_counted():
+    with memory.track() as m:
+        held = numgrad.ones(10, requires_grad=True).exp()
+        assert repr(m).startswith("track(nodes=1, launches=")
+    assert held.grad_fn and "saved_bytes=40, " in repr(m) and repr(m).count("=") == 7
+    assert {"nodes", "launches", "saved_bytes", "peak_bytes", "by_category"} <= set(dir(m))

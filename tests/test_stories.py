@@ -221,7 +221,7 @@ def test_a_plain_list_of_modules_stays_on_the_cpu():
             net(x)
         except RuntimeError as error:
             text = str(error)
-            assert "cpu" in text and "cuda" in text, text
+            assert "x on cuda:0" in text and "weight on cpu" in text, text
             assert "heads" in text, text
         else:
             raise AssertionError("operands on two devices")

@@ -201,6 +201,10 @@ def test_without_grad_mode():
     """What a training step would keep, also where the caller records nothing."""
     with ng.no_grad():
         assert ng.summary(nn.Linear(3, 2), (3,)).saved_bytes == 12
+    layer = nn.Linear(3, 2)
+    with ng.inference_mode():
+        assert ng.summary(layer, (3,)).saved_bytes == 12
+        assert ng.autograd.is_inference_mode_enabled()
     x = ng.ones(2, requires_grad=True)
     assert (x * 2).requires_grad
 
@@ -247,6 +251,18 @@ def test_text():
         "total                          3,010          6,000        2,480",
         "3,010 of 3,010 parameters require a gradient",
     ]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.fc(x).tanh()
+
+    note = "(itself): what forward does outside of the layers below it"
+    assert str(ng.summary(Net(), (3,))).splitlines()[-1] == note
+    assert note not in str(ng.summary(nn.Linear(3, 2), (3,)))
 
 
 def test_errors():

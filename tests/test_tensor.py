@@ -354,3 +354,22 @@ def test_operators_with_something_else():
     assert (x == "a") is False and (x != None) is True  # noqa: E711
     with no_grad():
         assert (-leaf()).tolist() == [-1, -2, -3] and abs(-x).tolist() == [1, 1] and (+x) is x
+
+
+def test_resize():
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    view, same = x[0], x.resize_(2, 3)
+    assert same is x and view.tolist() == [1, 2, 3]
+    view.zero_()
+    assert x.tolist()[0] == [0, 0, 0]  # the shape it had: the memory it had
+    assert x.t().resize_(3, 3).reshape(-1)[:6].tolist() == [0, 4, 0, 5, 0, 6]
+    assert x.resize_(4).tolist() == [0, 0, 0, 4] and x.is_contiguous()
+    x.fill_(7)
+    assert view.tolist() == [0, 0, 0]
+    assert x.resize_as_(ones(2, 1)).resize_(ones(1, 1).size()).tolist() == [[7]]
+    with pytest.raises(RuntimeError, match=r"^cannot resize variables that require grad"):
+        ones(2).requires_grad_().resize_(3)
+    with pytest.raises(ValueError, match=r"^resize_: expected non-negative lengths"):
+        x.resize_(-1)
+    with pytest.raises(TypeError, match=r"^resize_as_: expected a Tensor for y, got int 3"):
+        x.resize_as_(3)

@@ -13,6 +13,7 @@ from tests_compare.checks import FLOATS, Case, agree, check, tensor
 NOT_ARITHMETIC = {
     "requires_grad_": "a flag: no values",
     "detach_": "history alone: no values; test_graph.py",
+    **dict.fromkeys(("resize_", "resize_as_"), "shapes and what is kept: test_resize"),
     **dict.fromkeys(("uniform_", "normal_", "bernoulli_", "random_"), "random: test_random.py"),
 }
 
@@ -139,6 +140,25 @@ def test_every_in_place_method_is_compared() -> None:
     methods = {name for name in dir(numgrad.Tensor) if name.endswith("_") and name[0] != "_"}
     compared = {case.name for case in CASES}
     assert methods - compared - set(NOT_ARITHMETIC) == set()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_resize(dtype: str) -> None:
+    """The elements that are kept, and the shapes; the others are whatever was there."""
+    a = np.arange(6.0).reshape(2, 3).astype(dtype)
+    for shape in ((3, 2), (4,), (2, 1, 2), (5, 3), (6,), (2, 3), (0, 3), ()):
+        for resize in (
+            lambda t, x, shape=shape: x.resize_(*shape) if shape else x.resize_(()),
+            lambda t, x, shape=shape: x.resize_as_(t.zeros(shape)),
+        ):
+            found = [tensor(t, a) for t in (numgrad, torch)]
+            for t, x in zip((numgrad, torch), found, strict=True):
+                assert resize(t, x) is x and tuple(x.shape) == shape
+            kept = [x.reshape(-1)[:6] for x in found]
+            agree("in place", "forward", f"resize_{shape}", *kept)
+    for t in (numgrad, torch):
+        with pytest.raises(RuntimeError, match=r"^cannot resize variables that require grad"):
+            t.ones(2, requires_grad=True).resize_(3)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

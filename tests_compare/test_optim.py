@@ -120,6 +120,32 @@ def test_schedule(name: str, make: Any) -> None:
         agree("optimiser", "forward", f"{name}, parameters", a["params"][0], b["params"][0])
 
 
+@pytest.mark.parametrize(("name", "make"), SCHEDULES, ids=[s[0] for s in SCHEDULES])
+@pytest.mark.parametrize("epochs", [1, 4, 7])
+def test_schedule_made_for_an_epoch(name: str, make: Any, epochs: int) -> None:
+    """Rates of one that goes on from ``last_epoch`` on the optimiser of another."""
+    found = []
+    for t in (numgrad, torch):
+        o, rates = optimiser(t), []
+        schedule = make(t.optim.lr_scheduler, o)
+        for epoch in range(12):
+            if epoch == epochs:
+                kind, known = type(schedule), vars(schedule)
+                names = ["step_size", "milestones", "T_max", "gamma", "eta_min"]
+                options = {n: known[n] for n in names if n in known}
+                if "lr_lambdas" in known:
+                    options["lr_lambda"] = known["lr_lambdas"]
+                if "milestones" in options:
+                    options["milestones"] = list(options["milestones"].elements())
+                schedule = kind(o, **options, last_epoch=schedule.last_epoch)
+            rates.append(schedule.get_last_lr())
+            o.step()
+            schedule.step()
+        found.append(rates)
+    np.testing.assert_allclose(*found, rtol=1e-13, atol=1e-16)
+    count("optimiser", "rates", "float64", f"{name}, going on", 0.0)
+
+
 PLATEAU = [
     {"factor": factor, "patience": patience, "cooldown": cooldown, "mode": mode, **more}
     for factor, patience, cooldown, mode in itertools.product(

@@ -97,7 +97,7 @@ CASES = [
             name,
             lambda t, x, name=name, args=args, named=named: function(t, name)(x, *args, **named),
             [[(5, 3, 4)], [(4, 5, 3)]],
-            ops=["var_over"],
+            ops=[f"{name}_over"],
             label=f"{name} {args} {named}",
         )
         for name in ("var", "std")
@@ -189,7 +189,7 @@ CASES = [
         lambda t, x: t.std(x),
         (),
         [[np.ones(4)]],
-        ops=["var_over"],
+        ops=["std_over"],
         gradients=1,
         label="std of a constant",
     ),

@@ -16,6 +16,8 @@ from .output import check_writable, machine, progress, size, write_json
 DROPOUT = 0.2
 MODELS = {"mlp": "digits-mlp", "conv": "digits-conv"}
 """The choices of --model, and the names that `networks` has for them."""
+EPOCHS = {"mlp": 30, "conv": 10}
+"""If --epochs is not given."""
 
 
 def add(commands: Any) -> None:
@@ -34,7 +36,7 @@ def add(commands: Any) -> None:
         "--model", choices=MODELS, default="mlp", help="mlp (default) or a convolutional network"
     )
     parser.add_argument(
-        "--epochs", type=memory.positive, default=30, metavar="N", help="default: 30"
+        "--epochs", type=memory.positive, metavar="N", help="default: 30, of the conv network 10"
     )
     parser.add_argument(
         "--batch", type=memory.positive, default=64, metavar="N", help="default: 64"
@@ -67,9 +69,8 @@ def run(options: Any) -> int:
     check_writable(options.save, "--save")
     check_writable(options.json, "--json")
     name = MODELS[options.model]
-    model, accuracy, seconds, test = train(
-        name, options.epochs, options.batch, options.lr, options.seed
-    )
+    epochs = options.epochs or EPOCHS[options.model]
+    model, accuracy, seconds, test = train(name, epochs, options.batch, options.lr, options.seed)
     print(f"test accuracy {accuracy:.2%} on {len(test)} digits, {seconds:.1f} s")
     with _file(options.save) as path:
         same = reload_equal(name, model, test, path)
@@ -86,7 +87,7 @@ def run(options: Any) -> int:
     if options.json is not None:
         training = {
             "model": options.model,
-            "epochs": options.epochs,
+            "epochs": epochs,
             "batch": options.batch,
             "lr": options.lr,
             "seed": options.seed,

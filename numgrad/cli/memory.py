@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .networks import NETWORKS, make, settle
-from .output import UsageError, check_writable, machine, size, table, write_json
+from .output import UsageError, check_writable, machine, progress, size, table, write_json
 
 MODES = (
     "taped",
@@ -38,6 +38,7 @@ RATIO, SLACK_BYTES = 1.05, 8 << 20
 EXPLANATION = (
     "Rows 2 and 3: not asking for the input's gradient saves nothing while parameters want theirs.",
     "Rows 4 to 7 make no node and keep nothing: only the layer at hand and its input are alive.",
+    "An input that is saved counts in saved bytes; it was there before the start.",
 )
 
 
@@ -83,11 +84,21 @@ def run(options: Any) -> int:
         print(json.dumps(measure(options.row, options.model, batch, pixels)))
         return 0
     check_writable(options.json, "--json")
+    busy = load_warning()
     rows = measure_all(options.model, batch, pixels)
     show(rows, options.model, batch, pixels)
+    if busy:
+        print(busy)
     if options.json is not None:
         write_json(options.json, {"machine": machine(), "command": options.typed, "rows": rows})
     return complain(rows)
+
+
+def load_warning() -> str:
+    """What to say if other work runs on this machine, else nothing. Call it before measuring."""
+    if not hasattr(os, "getloadavg") or (load := os.getloadavg()[0]) <= (os.cpu_count() or 1) / 2:
+        return ""
+    return f"The load average was {load:.1f} before: other work ran here, and times mean little."
 
 
 def measure_all(model: str, batch: int, pixels: int | None = None) -> list[dict[str, Any]]:
@@ -95,7 +106,7 @@ def measure_all(model: str, batch: int, pixels: int | None = None) -> list[dict[
     # The child must find the same numgrad, also where it is not installed.
     path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     rows = []
-    for mode in MODES:
+    for (_, say), mode in zip(progress("row", len(MODES)), MODES, strict=True):
         call = [sys.executable, "-m", "numgrad", "bench", "memory"]
         call += ["--model", model, "--batch", str(batch), "--row", mode]
         call += ["--size", str(pixels)] if pixels is not None else []
@@ -106,6 +117,7 @@ def measure_all(model: str, batch: int, pixels: int | None = None) -> list[dict[
             last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
             raise UsageError(f"bench memory: the process of row {mode!r} failed: {last[0]}")
         rows.append(json.loads(done.stdout.splitlines()[-1]))
+        say(mode)
     return rows
 
 
@@ -296,18 +308,21 @@ def agreement(rows: list[dict[str, Any]]) -> list[str]:
 def complain(rows: list[dict[str, Any]]) -> int:
     """1, with a line on stderr each, where rows are not what they must be; else 0."""
     by_mode = {row["mode"]: row for row in rows}
-    counted = ("nodes", "saved_tensors", "saved_bytes")
+    kept = ("saved_tensors", "saved_bytes")
     wrong = [
         f"{mode} keeps {by_mode[mode][what]} {what}"
         for mode in UNRECORDED
-        for what in counted
+        for what in ("nodes", *kept)
         if by_mode[mode][what]
     ]
+    taped, partly = (by_mode[mode] for mode in MODES[:2])
     wrong += [
-        f"{MODES[1]} keeps {by_mode[MODES[1]][what]} {what}, taped {by_mode[MODES[0]][what]}"
-        for what in counted
-        if by_mode[MODES[1]][what] != by_mode[MODES[0]][what]
+        f"{MODES[1]} keeps {partly[what]} {what}, taped {taped[what]}"
+        for what in kept
+        if partly[what] != taped[what]
     ]
+    if partly["nodes"] > taped["nodes"]:  # views of the input alone make none where it wants none
+        wrong.append(f"{MODES[1]} makes {partly['nodes']} nodes, taped {taped['nodes']}")
     for row in rows:
         rss, reserved = row["rss_bytes"], row["reserved_bytes"]
         allowed = (RATIO - 1) * reserved + SLACK_BYTES

@@ -141,11 +141,12 @@ def check_device(op: Op, inputs: Sequence[Any]) -> Any:
         NotImplementedError: they are on a GPU and the op has no CUDA kernel.
     """
     names = [f"{op.operands[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.operands
-    # The first operand first: what goes with it (an index) an op without a kernel makes on the CPU.
-    where = inputs[0].device if isinstance(inputs[0], Value) else devices.CPU
     without_kernel = op.run_cuda is None and not op.view
-    if where is devices.CPU or not without_kernel:
-        where = check_same_device(op.name, inputs, names)
+    where = inputs[0].device if isinstance(inputs[0], Value) else devices.CPU
+    if without_kernel and where is not devices.CPU:
+        # Its constants (indices) were made on the CPU: that they are there is not what is wrong.
+        inputs = [None if n in op.constant else x for x, n in zip(inputs, names, strict=True)]
+    where = check_same_device(op.name, inputs, names)
     if where is not devices.CPU and without_kernel:
         raise no_kernel(op.name, names[0], where)
     return where

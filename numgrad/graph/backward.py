@@ -17,9 +17,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from . import device as devices
 from . import mode, storage
 from .above import above
-from .errors import GradError
+from .errors import DeviceError, GradError
 from .node import Edge, LeafSlot, Node
 from .value import Retainer, with_class
 
@@ -202,6 +203,11 @@ def _hooked(hooks: dict[int, Any], value: Any, variable: bool) -> Any:
                 f"{given.dtype} for the hook's result, got {result.shape} and {result.dtype}; keep "
                 "both"
             )
+        if result.device is not given.device:
+            raise DeviceError(
+                f"register_hook: expected a gradient on {given.device} for the hook's result, got "
+                f"one on {result.device}; move it with .to()"
+            )
         given = with_class(result, variable)
     out = with_class(given, False)
     return out if out.shape == value.shape else above.reshape(out, value.shape)
@@ -247,6 +253,8 @@ def _accumulate(slot: LeafSlot, leaf: Any, value: Any, owned: bool, create_graph
         value = above.reshape(value, shape)
     if value.dtype != leaf.dtype:  # it was converted after the forward pass
         value, owned = above.cast(value, leaf.dtype), True
+    if devices.used and value.device is not leaf.device:  # as was its memory
+        value, owned = above.to_device(value, leaf.device), True
     if before is not None and before.dtype != leaf.dtype:
         before = leaf.grad_value = _as_gradient(leaf, above.cast(before, leaf.dtype))
     if create_graph:

@@ -191,6 +191,9 @@ def stored(writer: Writer, value: Any, dtype: np.dtype) -> str:
     name = writer.write(value)
     if dtype == writer.compute and not is_bool:
         return name
+    if dtype == UINT8 and writer.compute.kind == "f":
+        # Out of range such a conversion has no defined result in LLVM; from int64 it wraps.
+        return f"uint8(int64({name}))"
     return f"{type_name(dtype)}({name})"
 
 

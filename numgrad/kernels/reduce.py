@@ -317,14 +317,9 @@ def _one_stage(
     wide = reduction.accumulate(x.dtype) if mapped else x.dtype
     kernel = _kernel(reduction, x.dtype, out.dtype if single else wide, mapped, final and single)
     target = out if single else workspace((outer, chunks, inner), wide)
-    bits = int(np.float64(divisor).view(np.int64))
     tiles = -(-inner // LANES)
-    args = [
-        launch.address(target),
-        launch.address(x),
-        launch.address(centre) if centre is not None else 0,
-    ]
-    args += [length, inner, *strides, chunk, chunks, bits]
+    args = [launch.address(target), launch.address(x), launch.address_or_0(centre)]
+    args += [length, inner, *strides, chunk, chunks, launch.bits(divisor)]
     work = outer * length * inner
     launch.ranged(kernel, args, outer * chunks * tiles, parallel=work >= launch.PARALLEL_MIN)
     if single:
@@ -332,5 +327,5 @@ def _one_stage(
     kernel = _kernel(reduction, wide, out.dtype, False, final)
     size = target.itemsize
     args = [launch.address(out), launch.address(target), 0, chunks, inner]
-    args += [chunks * inner * size, inner * size, size, chunks, 1, bits]
+    args += [chunks * inner * size, inner * size, size, chunks, 1, launch.bits(divisor)]
     launch.ranged(kernel, args, outer * tiles, parallel=False)

@@ -130,11 +130,11 @@ class MobileNetV2(Module):
         return out
 
 
-def mobilenet_v2(pretrained: bool = False, **options: Any) -> MobileNetV2:
+def mobilenet_v2(pretrained: bool = False, *, weights: None = None, **options: Any) -> MobileNetV2:
     """MobileNetV2, 3,504,872 parameters. Options are those of `MobileNetV2`.
 
     Raises:
-        RangeError: ``pretrained`` is True; no weights come with the package.
+        RangeError: ``pretrained`` is True or ``weights`` are named; none come with the package.
     """
-    refuse_pretrained("mobilenet_v2", pretrained)
+    refuse_pretrained("mobilenet_v2", pretrained, weights)
     return MobileNetV2(**options)

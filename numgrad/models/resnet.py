@@ -190,38 +190,39 @@ def initialise(network: Module) -> None:
             init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-def refuse_pretrained(model: str, pretrained: bool) -> None:
-    """Raise for ``pretrained=True``: there are no weights in the package."""
-    if pretrained:
-        raise RangeError(
-            expected(
-                model,
-                "False",
-                "pretrained",
-                pretrained,
-                "no weights come with numgrad: make the model and call "
-                "model.load_state_dict(numgrad.load(path))",
+def refuse_pretrained(model: str, pretrained: bool, weights: Any) -> None:
+    """Raise for ``pretrained=True``, or ``weights`` other than None: none are in the package."""
+    for name, none, given in (("pretrained", False, pretrained), ("weights", None, weights)):
+        if given:
+            raise RangeError(
+                expected(
+                    model,
+                    repr(none),
+                    name,
+                    repr(given),
+                    "no weights come with numgrad: make the model and call "
+                    "model.load_state_dict(numgrad.load(path))",
+                )
             )
-        )
 
 
-def resnet18(pretrained: bool = False, **options: Any) -> ResNet:
+def resnet18(pretrained: bool = False, *, weights: None = None, **options: Any) -> ResNet:
     """ResNet-18, 11,689,512 parameters. Options are those of `ResNet`.
 
     Raises:
-        RangeError: ``pretrained`` is True; no weights come with the package.
+        RangeError: ``pretrained`` is True or ``weights`` are named; none come with the package.
     """
-    refuse_pretrained("resnet18", pretrained)
+    refuse_pretrained("resnet18", pretrained, weights)
     return ResNet(BasicBlock, [2, 2, 2, 2], **options)
 
 
-def resnet34(pretrained: bool = False, **options: Any) -> ResNet:
+def resnet34(pretrained: bool = False, *, weights: None = None, **options: Any) -> ResNet:
     """ResNet-34, 21,797,672 parameters. Options and errors are those of `resnet18`."""
-    refuse_pretrained("resnet34", pretrained)
+    refuse_pretrained("resnet34", pretrained, weights)
     return ResNet(BasicBlock, [3, 4, 6, 3], **options)
 
 
-def resnet50(pretrained: bool = False, **options: Any) -> ResNet:
+def resnet50(pretrained: bool = False, *, weights: None = None, **options: Any) -> ResNet:
     """ResNet-50, 25,557,032 parameters. Options and errors are those of `resnet18`."""
-    refuse_pretrained("resnet50", pretrained)
+    refuse_pretrained("resnet50", pretrained, weights)
     return ResNet(Bottleneck, [3, 4, 6, 3], **options)

@@ -246,26 +246,25 @@ class _ConvTranspose(_Convolution):
             dtype,
         )
 
-    def _extra(self, input: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
+    def _extra(self, input: Tensor, output_size: int | Sequence[int] | None) -> tuple[int, ...]:
         """The output_padding that gives a spatial size (batch and channels may stand before it)."""
         if output_size is None:
             return self.output_padding
         name, n = type(self).__name__, self.axes
         if input.dim() not in (n + 1, n + 2):
             raise ShapeError(expected(name, FORMS[n], "x", shown(input), "unsqueeze or reshape it"))
-        wanted = tuple(output_size)
-        if len(wanted) == input.dim():
+        wanted = output_size
+        if isinstance(wanted, (tuple, list)) and len(wanted) == input.dim():
             wanted = wanted[-n:]
+        wanted = lengths(name, "output_size", wanted, n, 0, one=False)
         least = transposed_size(
             input.shape[-n:], self.kernel_size, self.stride, self.padding, self.dilation, (0,) * n
         )
         most = tuple(h + s - 1 for h, s in zip(least, self.stride, strict=True))
-        if len(wanted) != n or not all(
-            a <= h <= b for a, h, b in zip(least, wanted, most, strict=True)
-        ):
+        if not all(a <= h <= b for a, h, b in zip(least, wanted, most, strict=True)):
             what = f"sizes from {least} to {most}"
             way_out = f"x is {shown(input)}"
-            raise RangeError(expected(name, what, "output_size", tuple(output_size), way_out))
+            raise RangeError(expected(name, what, "output_size", wanted, way_out))
         return tuple(h - a for h, a in zip(wanted, least, strict=True))
 
 
@@ -277,7 +276,7 @@ class ConvTranspose1d(_ConvTranspose):
 
     axes = 1
 
-    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: int | Sequence[int] | None = None) -> Tensor:
         """(n, in_channels, l) to (n, out_channels, ol), ol the ``output_size`` if given."""
         return F.conv_transpose1d(
             input,
@@ -318,9 +317,9 @@ class ConvTranspose2d(_ConvTranspose):
 
     axes = 2
 
-    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """(n, in_channels, h, w) to (n, out_channels, oh, ow); ``output_size`` (oh, ow) takes the
-        place of output_padding."""
+    def forward(self, input: Tensor, output_size: int | Sequence[int] | None = None) -> Tensor:
+        """(n, in_channels, h, w) to (n, out_channels, oh, ow); ``output_size``, (oh, ow) or one
+        number for both, takes the place of output_padding."""
         return F.conv_transpose2d(
             input,
             self.weight,

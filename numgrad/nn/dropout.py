@@ -2,14 +2,14 @@
 
 from ..tensor import Tensor
 from . import functional as F
+from .functional.basic import check_probability
 from .module import Module
 
 
 class _Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        check_probability(type(self).__name__, p)
         self.p, self.inplace = p, inplace
 
     def extra_repr(self) -> str:

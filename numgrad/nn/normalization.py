@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..graph.errors import expected, shown, warn_user
 from ..ops.creation import empty, ones, tensor, zeros
 from ..ops.row_normalization import lengths_of
@@ -55,7 +57,7 @@ class _Channels(_Affine):
         bias: bool,
     ) -> None:
         super().__init__()
-        _count(type(self).__name__, "num_features", num_features)
+        num_features = _count(type(self).__name__, "num_features", num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         shape = (num_features,)
@@ -312,8 +314,8 @@ class GroupNorm(_Affine):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        _count("GroupNorm", "num_groups", num_groups)
-        _count("GroupNorm", "num_channels", num_channels)
+        num_groups = _count("GroupNorm", "num_groups", num_groups)
+        num_channels = _count("GroupNorm", "num_channels", num_channels)
         if num_channels % num_groups:
             raise ValueError(
                 f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
@@ -334,9 +336,10 @@ class GroupNorm(_Affine):
         )
 
 
-def _count(layer: str, name: str, n: Any) -> None:
-    if isinstance(n, bool) or not isinstance(n, int):
+def _count(layer: str, name: str, n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
         raise TypeError(expected(layer, "an integer", name, shown(n), "pass a number of channels"))
     if n < (1 if name == "num_groups" else 0):
         what = "a positive integer" if name == "num_groups" else "an integer from 0 on"
         raise ValueError(expected(layer, what, name, n, "pass a number of channels"))
+    return int(n)

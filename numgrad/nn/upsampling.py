@@ -2,15 +2,22 @@
 
 from typing import Any
 
+from ..graph.errors import expected
 from ..tensor import Tensor
 from . import functional as F
 from .module import Module
 
 
-def _floats(scale_factor: Any) -> Any:
-    if isinstance(scale_factor, (tuple, list)):
-        return tuple(float(factor) for factor in scale_factor)
-    return float(scale_factor) if scale_factor else None
+def _floats(op: str, scale_factor: Any) -> Any:
+    try:
+        if isinstance(scale_factor, (tuple, list)):
+            return tuple(float(factor) for factor in scale_factor)
+        return float(scale_factor) if scale_factor else None
+    except (TypeError, ValueError):
+        way_out = "pass one, or one for each axis"
+        raise TypeError(
+            expected(op, "numbers", "scale_factor", repr(scale_factor), way_out)
+        ) from None
 
 
 class Upsample(Module):
@@ -32,7 +39,7 @@ class Upsample(Module):
         recompute_scale_factor: bool | None = None,
     ) -> None:
         super().__init__()
-        self.size, self.scale_factor = size, _floats(scale_factor)
+        self.size, self.scale_factor = size, _floats(type(self).__name__, scale_factor)
         self.mode, self.align_corners = mode, align_corners
         self.recompute_scale_factor = recompute_scale_factor
 

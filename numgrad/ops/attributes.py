@@ -63,6 +63,17 @@ def lengths(
     return tuple(int(v) for v in given)
 
 
+def integer(op: str, name: str, value: Any) -> int:
+    """An integer of any size.
+
+    Raises:
+        TypeError: no integer.
+    """
+    if isinstance(value, bool) or not isinstance(value, INTEGERS):
+        raise TypeError(expected(op, "an integer", name, repr(value), "use int()"))
+    return int(value)
+
+
 def length(op: str, name: str, value: Any, least: int) -> int:
     """An integer from ``least`` (0 or 1) to `LARGEST`.
 
@@ -70,11 +81,10 @@ def length(op: str, name: str, value: Any, least: int) -> int:
         TypeError: no integer.
         RangeError: out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, INTEGERS):
-        raise TypeError(expected(op, "an integer", name, repr(value), "use int()"))
-    if not least <= value <= LARGEST:
+    number = integer(op, name, value)
+    if not least <= number <= LARGEST:
         raise RangeError(_out_of_range(op, name, value, "integer", least))
-    return int(value)
+    return number
 
 
 def _out_of_range(op: str, name: str, value: Any, noun: str, least: int) -> str:

@@ -173,7 +173,7 @@ def _operands(op: str, n: int, x: Any, weight: Any, bias: Any) -> None:
     tensor_operand(op, weight, "weight")
     if x.dim() not in (n + 1, n + 2):
         raise ShapeError(expected(op, FORMS[n], "x", shown(x), "unsqueeze or reshape it"))
-    if weight.dim() != n + 2 or 0 in weight.shape:
+    if weight.dim() != n + 2 or 0 in (weight.shape[0], *weight.shape[2:]):
         raise ShapeError(
             expected(op, f"{n + 2} axes that are not empty", "weight", shown(weight), "reshape it")
         )
@@ -208,9 +208,18 @@ def _check_channels(op: str, x: Any, n: int, channels: int, weight: Any, groups:
                 "x",
                 shown(x),
                 f"its axis {x.dim() - n - 1} must fit weight {weight.shape} with {groups} "
-                f"group{'s' * (groups > 1)}",
+                f"group{'s' * (groups > 1)}" + _last(x, n, channels),
             )
         )
+
+
+def _last(x: Any, n: int, channels: int) -> str:
+    """The way out for channels that stand last."""
+    if x.shape[-1] != channels:
+        return ""
+    axes = list(range(x.dim()))
+    axes.insert(-n - 1 + x.dim(), axes.pop())
+    return f": bring the channels, which seem to stand last, there by permute({str(axes)[1:-1]})"
 
 
 def _check_bias(op: str, bias: Any, channels: int) -> None:
@@ -324,7 +333,7 @@ def conv2d(
 
     Args:
         input: (n, c, h, w) or (c, h, w), of any strides.
-        weight: (k, c / groups, r, s).
+        weight: (k, c / groups, r, s). With 0 channels the result is the bias.
         bias: (k,) or None.
         stride, dilation: an integer or one for each of h and w.
         padding: zeros before and after each axis, the same way; ``'valid'`` for none; ``'same'``
@@ -359,6 +368,9 @@ def _conv_transpose(
     _operands(op, n, x, weight, bias)
     groups = _groups(op, groups, weight)
     _check_channels(op, x, n, weight.shape[0], weight, groups)
+    if weight.shape[1] == 0:
+        way_out = "reshape it"
+        raise ShapeError(expected(op, "output channels", "weight", shown(weight), way_out))
     _check_bias(op, bias, weight.shape[1] * groups)
     stride = lengths(op, "stride", stride, n, 1)
     padding = lengths(op, "padding", padding, n, 0)

@@ -430,6 +430,8 @@ class Elementwise(Op):
                 made = [allocate(shape, g.dtype) for _ in written]
             arrays = [array for array, _ in made]
             arrays += [g.array if name == "g" else saved[name].array for name in names]
+            if devices.used:
+                _check_memory(self.name, arrays, on_device)
             (cuda_launch if on_device else launch).elementwise(kernel, arrays, len(made))
             for index, (array, storage) in zip(written, made, strict=True):
                 results[index] = make(array, storage)
@@ -461,6 +463,17 @@ class Elementwise(Op):
             text = emit.block(title, dtype, inputs, outputs)
             kernel = store.generated(text, native.BLOCK_SIGNATURE)
         return kernel, tuple(names), tuple(written)
+
+
+def _check_memory(op: str, arrays: Sequence[Any], on_device: bool) -> None:
+    """Raise if a kernel would get arrays of another kind of memory than it can read. 0-dim ones of
+    the host are numbers."""
+    for a in arrays:
+        if (type(a) is DeviceArray) is not on_device and not (on_device and a.ndim == 0):
+            raise DeviceError(
+                f"{op}: expected a gradient on the device of the operands, got "
+                f"{shown(a)} beside {shown(arrays[0])}; move it"
+            )
 
 
 def _is_g(expression: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.apply import make, no_kernel
+from ..graph.apply import check_same_device, make, no_kernel
 from ..graph.device import CPU
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.mode import composite
@@ -158,16 +158,17 @@ def _along(
     _rows(getattr(kernels, name), arrays, [shape[axis], index.shape[axis], inner], outer * inner)
 
 
-def check_index(op: str, index: Any, limit: int, name: str = "index") -> Any:
-    """``index`` as int64, without negative places.
+def check_index(op: str, index: Any, limit: int, name: str = "index", beside: Any = None) -> Any:
+    """``index`` into ``beside`` as int64, without negative places.
 
     Raises:
+        DeviceError: it is on another device than ``beside``.
         TypeError: not an integer tensor.
         IndexError: a place outside ``[-limit, limit)``.
     """
     if not isinstance(index, Value) or index.dtype.kind not in "iu":
         raise DtypeError(expected(op, "an int64 tensor", name, shown(index), "use .long()"))
-    places = _on_host(op, name, index)
+    places = _on_host(op, name, index, beside)
     if places.size and (places.min() < -limit or places.max() >= limit):
         bad = int(places.min()) if places.min() < -limit else int(places.max())
         raise IndexError(
@@ -183,13 +184,15 @@ def check_index(op: str, index: Any, limit: int, name: str = "index") -> Any:
     return result
 
 
-def _on_host(op: str, name: str, x: Any) -> np.ndarray:
+def _on_host(op: str, name: str, x: Any, beside: Any = None) -> np.ndarray:
     """The elements of an operand that is read before anything runs.
 
     Raises:
+        DeviceError: it is on another device than ``beside``.
         NotImplementedError: it is on a GPU.
     """
     if x.device is not CPU:
+        check_same_device(op, (beside, x), ("x", name))
         raise no_kernel(op, name, x.device)
     array: np.ndarray = x.array
     return array
@@ -206,7 +209,7 @@ def _temporary(array: np.ndarray) -> Any:
 def gather(x: Any, dim: int, index: Any) -> Any:
     """``out[i][j] = x[index[i][j]][j]`` for ``dim=0``, and so on; index has as many axes as x."""
     axis = axis_of("gather", dim, tensor_operand("gather", x).dim())
-    places = check_index("gather", index, x.shape[axis])
+    places = check_index("gather", index, x.shape[axis], beside=x)
     if places.dim() != x.dim():
         raise ShapeError(
             expected("gather", f"{x.dim()} axes", "index", shown(index), "unsqueeze it")
@@ -233,7 +236,7 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
         raise ShapeError(
             expected("index_select", "one axis", "index", shown(index), "index with x[…] instead")
         )
-    places = check_index("index_select", index, x.shape[axis] if x.dim() else 1)
+    places = check_index("index_select", index, x.shape[axis] if x.dim() else 1, beside=x)
     if x.dim() == 0:
         return x.clone()
     return getitem(x, (*[slice(None)] * axis, reshape(places, -1)))
@@ -362,7 +365,7 @@ def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, np.ndar
                     f"{part.shape}; The shape of the mask {part.shape} at index {axis} does not "
                     f"match the shape of the indexed tensor {x.shape}"
                 )
-            mask = _on_host("index", "the mask", part).view(np.bool_)
+            mask = _on_host("index", "mask", part, x).view(np.bool_)
             flat = _true_places(mask)
             shape = mask.shape or (1,)
             if not mask.ndim:
@@ -377,7 +380,7 @@ def _split(x: Any, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, np.ndar
                 out_axis += 1
         else:
             basic.append(slice(None))
-            advanced.append((out_axis, check_index("index", part, x.shape[axis]).array))
+            advanced.append((out_axis, check_index("index", part, x.shape[axis], beside=x).array))
             axis += 1
             out_axis += 1
     return tuple(basic), advanced

@@ -417,7 +417,10 @@ def nll_loss(
             "is out of bounds: check the number of classes"
         )
     picked = reshape(
-        gather_along(rows, unsqueeze(check_index("nll_loss", safe, classes), 1), axis=1), -1
+        gather_along(
+            rows, unsqueeze(check_index("nll_loss", safe, classes, beside=rows), 1), axis=1
+        ),
+        -1,
     )
     if weight is None:
         weights = to_dtype(kept, rows.dtype)

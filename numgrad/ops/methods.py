@@ -1,5 +1,6 @@
 """The ops as methods of Tensor: a mixin of plain assignments, so that a jump leads to the entry."""
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +82,34 @@ def _restride(op: str, x: Any, view: Any) -> Any:
     if x._base is not None:
         x._chain = (*x._chain, *view._chain)
     return x
+
+
+def resize_(x: Any, *size: Any) -> Any:
+    """Give the tensor itself another shape: elements are kept in their order, as many as fit; what
+    is new is uninitialised. It has memory of its own afterwards, which its views do not see.
+
+    Raises:
+        GradError: x requires grad. ValueError: a negative length.
+    """
+    if x.requires_grad:
+        raise GradError(
+            "cannot resize variables that require grad: use reshape(…), or resize x.detach()"
+        )
+    out = creation.uninitialised("resize_", size, x.dtype, x.device)
+    if out.shape == x.shape:
+        return x
+    n = builtins.min(out.numel(), x.numel())
+    if n:
+        kept = movement.narrow(movement.reshape(x.detach(), -1), 0, 0, n)
+        movement.copy_(movement.narrow(movement.reshape(out, -1), 0, 0, n), kept)
+    x.take_memory(out)
+    return x
+
+
+def resize_as_(x: Any, other: Any) -> Any:
+    """``resize_`` to the shape of another tensor."""
+    _check_tensor("resize_as_", other)
+    return resize_(x, other.shape)
 
 
 def fill_(x: Any, value: Any) -> Any:
@@ -254,6 +283,7 @@ class Methods:
     expand, broadcast_to = movement.expand, movement.broadcast_to
     squeeze, unsqueeze = movement.squeeze, movement.unsqueeze
     squeeze_, unsqueeze_ = squeeze_, unsqueeze_
+    resize_, resize_as_ = resize_, resize_as_
     narrow, select, chunk, split = (
         movement.narrow,
         movement.select,

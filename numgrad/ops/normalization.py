@@ -57,15 +57,31 @@ def check_channels(op: str, x: Any, **values: Any) -> None:
     if len(x.shape) < 2:
         way = "add an axis for the batch with unsqueeze(0)"
         raise ShapeError(expected(op, "a tensor (n, c, …)", "x", shown(x), way))
+    shapes = {name: value.shape for name, value in values.items() if value is not None}
+    agreed = set(shapes.values())
+    if len(shapes) > 1 and len(agreed) == 1:
+        (shape,) = agreed
+        if len(shape) == 1 and shape != (x.shape[1],):  # x is the odd one out
+            way = f"{', '.join(shapes)} have {shape[0]}, one a channel: check the layer before"
+            raise ShapeError(expected(op, f"{shape[0]} channels", "x", shown(x), way))
     for name, value in values.items():
         check_beside(op, name, value, (x.shape[1],), x)
 
 
-def check_eps(op: str, eps: Any, training: bool = False) -> None:
-    """Raise unless eps is a number that is not negative, nor 0 in training."""
+def number_eps(op: str, eps: Any, training: bool = False) -> float:
+    """eps as a float. Raises unless it is a number that is not negative, nor 0 in training."""
     if not isinstance(eps, NUMBERS) or not (eps > 0 if training else eps >= 0):
         what = "a positive number" if training else "a number from 0 on"
         raise ValueError(expected(op, what, "eps", repr(eps), "use for instance 1e-5"))
+    return float(eps)
+
+
+def number_momentum(op: str, momentum: Any) -> float:
+    """momentum, by which running statistics move, as a float. Raises unless it is a number."""
+    if not isinstance(momentum, NUMBERS):
+        way = "for a cumulative average pass 1 / number of batches"
+        raise TypeError(expected(op, "a number", "momentum", shown(momentum), way))
+    return float(momentum)
 
 
 # ------------------------------------------------------------------------------------ kernel calls
@@ -450,7 +466,7 @@ def batch_norm(
     """
     op = "batch_norm"
     tensor_operand(op, x)
-    check_eps(op, eps, bool(training))
+    eps = number_eps(op, eps, bool(training))
     mean = statistics(op, "running_mean", running_mean, bool(training))
     var = statistics(op, "running_var", running_var, bool(training))
     if not training:
@@ -461,9 +477,8 @@ def batch_norm(
                 f"{'no' if var is None else 'a'} running_var; pass both, or training=True)"
             )
         return normalize_channels(x, mean, var, weight, bias, eps=eps)
-    if (mean is not None or var is not None) and not isinstance(momentum, NUMBERS):
-        way = "for a cumulative average pass 1 / number of batches"
-        raise TypeError(expected(op, "a number", "momentum", shown(momentum), way))
+    if mean is not None or var is not None:
+        momentum = number_momentum(op, momentum)
     out = normalize_batch(x, weight, bias, mean, var, momentum=momentum, eps=eps)
     if math.prod(x.shape):
         for running in (running_mean, running_var):

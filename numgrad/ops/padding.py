@@ -1,5 +1,6 @@
 """Padding: elements put around a tensor, or taken away from its edges."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -189,9 +190,10 @@ def _constant(x: Any, value: Any) -> Any:
     if value is None:
         return 0
     if isinstance(value, np.generic) or not isinstance(value, NUMBERS):
-        value = value.item() if hasattr(value, "item") else value
+        one = hasattr(value, "item") and math.prod(value.shape) == 1
+        value = value.item() if one else value
         if not isinstance(value, NUMBERS):
-            raise TypeError(expected("pad", "a number", "value", repr(value), "use float()"))
+            raise TypeError(expected("pad", "a number", "value", shown(value), "use float()"))
     if x.dtype == dtypes.bool_:
         return bool(value)
     if x.dtype.kind == "f":
@@ -218,7 +220,8 @@ def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
 
     Raises:
         ShapeError: pad is no list of pairs, does not fit x, or reaches farther than the mode can.
-        RangeError: pad is beyond 2**31; value is out of the range of the dtype, or the mode takes none.
+        RangeError: pad is beyond 2**31; value is out of the range of the dtype, or the mode takes
+            none.
         TypeError: pad is not of integers, or value is no number.
         NotImplementedError: there is no such mode.
     """

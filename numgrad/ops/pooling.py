@@ -11,7 +11,7 @@ from ..graph.storage import allocate
 from ..kernels import launch
 from ..kernels.cpu import pooling as kernels
 from ..kernels.cpu.windows import Slots
-from .attributes import LARGEST, for_axes
+from .attributes import LARGEST, integer
 from .kernel_calls import fill, workspace
 from .primitive import primitive
 from .reduction import mean_over
@@ -306,11 +306,10 @@ def _average(
 ) -> Any:
     check_operand(op, x, axes, axes + 1)
     if divisor is not None:
-        (divisor,) = for_axes(op, "divisor_override", divisor, 1)
+        divisor = integer(op, "divisor_override", divisor)
         if not 0 < abs(divisor) <= LARGEST:
             what = "an integer below 2**31 that is not 0"
             raise RangeError(expected(op, what, "divisor_override", divisor, "leave it out"))
-        divisor = int(divisor)
     include = bool(count_include_pad)
     windows = moving(op, x, axes, kernel_size, stride, padding, 1, ceil_mode, include)
     return avg_pool(x, windows=windows, divisor=divisor)

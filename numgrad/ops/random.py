@@ -128,10 +128,6 @@ def set_rng_state(state: Any) -> None:
     default_generator.set_state(state)
 
 
-def _bits(value: float) -> int:
-    return int(np.float64(value).view(np.int64))
-
-
 def _draw(out: np.ndarray, kind: str, words: int, params: list[int], generator: Any) -> None:
     generator = default_generator if generator is None else generator
     seed, offset = generator.take(out.size, words)
@@ -324,7 +320,8 @@ def dropout_at(out, x, *, p, seed, offset):
     x = contiguous_array(x)
     scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
     target = out if out.flags.c_contiguous else workspace(out.shape, out.dtype)
-    args = [launch.address(target), launch.address(x), seed, offset, _bits(p), _bits(scale)]
+    args = [launch.address(target), launch.address(x), seed, offset]
+    args += [launch.bits(p), launch.bits(scale)]
     kernel = getattr(kernels, f"dropout_{x.dtype.name}")
     launch.ranged(kernel, args, x.size, unit=1024, parallel=x.size >= launch.PARALLEL_MIN)
     if target is not out:

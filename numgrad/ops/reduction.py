@@ -16,7 +16,7 @@ from ..kernels import scalar as s
 from ..kernels.cpu import indexing
 from ..kernels.reduce import Reduction
 from .declare import NUMBERS
-from .elementwise import eq, exp, maximum, minimum, mul, ne, sqrt, where
+from .elementwise import eq, exp, lt, maximum, minimum, mul, ne, sqrt, where
 from .indexing import scatter_along
 from .kernel_calls import compute, contiguous_array, reduce_into, workspace
 from .movement import axes_of, axis_of, expand, reshape, to_dtype
@@ -162,7 +162,7 @@ def _exclusive_products(rows: Any) -> Any:
     """Along the last axis, for each element the product of all others (a tree: log n steps)."""
     n = rows.shape[-1]
     if n == 1:
-        return above.add(rows * 0, 1)
+        return where(lt(rows, rows), rows, 1)  # 1 also beside nan, and still a function of rows
     half = n // 2
     left, right = rows[..., :half], rows[..., half:]
     whole_left = prod(left, -1, keepdim=True)
@@ -226,10 +226,36 @@ def _var_gradient(g: Any, x: Any, axes: tuple[int, ...], correction: float) -> A
 )
 def var_over(out, x, *, axes, keepdim, correction):
     """Variance over ``axes``, divided by ``n - correction``: two passes, in float64."""
+    _variance_into(out, x, axes, correction)
+
+
+def _variance_into(out: np.ndarray, x: np.ndarray, axes: Any, correction: float) -> None:
     n = _extent(x.shape, axes)
     centre = workspace(out.shape, F64, out)
     reduce_into(centre, MEAN, x, axes, divisor=float(n) or math.nan)
     reduce_into(out, SQUARES, x, axes, centre, float(builtins.max(n - correction, 0)))
+
+
+def _std_gradient(g: Any, x: Any, out: Any, axes: tuple[int, ...], correction: float) -> Any:
+    """0 where all elements are equal."""
+    divisor = builtins.max(_extent(x.shape, axes) - correction, 0)
+    constant = eq(out, 0)
+    slope = where(constant, 0, g / where(constant, 1, out)) * (1 / divisor if divisor else math.inf)
+    return spread(slope, x.shape, axes) * (x - mean(x, axes, keepdim=True))
+
+
+@primitive(
+    infer=lambda x, axes, keepdim, correction: _infer_own(x, axes, keepdim),
+    dx=_std_gradient,
+    reference="numpy:std",
+    cuda=True,
+)
+def std_over(out, x, *, axes, keepdim, correction):
+    """The root of :func:`var_over`, taken in float64: the square of an element needs not be a
+    float32."""
+    variance = workspace(out.shape, F64, out)
+    _variance_into(variance, x, axes, correction)
+    compute("root", lambda v: s.sqrt(v), out, variance)
 
 
 @primitive(
@@ -407,31 +433,29 @@ def all(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return all_over(x, axes=axes_of("all", dim, x.dim()), keepdim=bool(keepdim))
 
 
-def _correction(unbiased: bool, correction: Any) -> Any:
-    return (1 if unbiased else 0) if correction is None else correction
-
-
 def var(
     x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
 ) -> Any:
     """Variance over ``dim``, divided by ``n - 1`` (``unbiased``) or ``n - correction``."""
-    return _variance("var", x, dim, unbiased, keepdim, correction)
+    return var_over(x, **_spread_options("var", x, dim, unbiased, keepdim, correction))
 
 
-def _variance(op: str, x: Any, dim: Any, unbiased: bool, keepdim: bool, correction: Any) -> Any:
+def _spread_options(
+    op: str, x: Any, dim: Any, unbiased: bool, keepdim: bool, correction: Any
+) -> dict[str, Any]:
     if isinstance(dim, bool):  # x.var(False): the old positional form
         dim, unbiased = None, dim
     axes = axes_of(op, dim, _floating(op, x).dim())
-    return var_over(
-        x, axes=axes, keepdim=bool(keepdim), correction=_correction(unbiased, correction)
-    )
+    if correction is None:
+        correction = 1 if unbiased else 0
+    return {"axes": axes, "keepdim": bool(keepdim), "correction": correction}
 
 
 def std(
     x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
 ) -> Any:
     """Standard deviation, ``sqrt(var)``; the gradient of a constant vector is 0."""
-    return root(_variance("std", x, dim, unbiased, keepdim, correction))
+    return std_over(x, **_spread_options("std", x, dim, unbiased, keepdim, correction))
 
 
 def root(x: Any, p: float = 2.0) -> Any:

@@ -27,11 +27,12 @@ from .normalization import (
     centred_gradient,
     check_beside,
     check_channels,
-    check_eps,
     check_floating,
     filled,
     make_aux,
     move_running,
+    number_eps,
+    number_momentum,
     statistics,
 )
 from .primitive import primitive, tensor_operand
@@ -263,7 +264,7 @@ def layer_norm(
     """
     op = "layer_norm"
     check_floating(op, tensor_operand(op, x))
-    check_eps(op, eps)
+    eps = number_eps(op, eps)
     shape = lengths_of(op, normalized_shape)
     if x.shape[-len(shape) :] != shape:
         what = f"last axes {shape} (normalized_shape)"
@@ -291,10 +292,11 @@ def group_norm(
     """
     op = "group_norm"
     check_channels(op, tensor_operand(op, x), weight=weight, bias=bias)
-    check_eps(op, eps)
-    if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
+    eps = number_eps(op, eps)
+    if not isinstance(num_groups, (int, np.integer)) or num_groups is True or num_groups < 1:
         way = "pass a divisor of the number of channels"
         raise ValueError(expected(op, "a positive integer", "num_groups", repr(num_groups), way))
+    num_groups = int(num_groups)
     n, c = x.shape[:2]
     if c % num_groups:
         what = f"channels that {num_groups} groups divide"
@@ -335,7 +337,9 @@ def instance_norm(
     var = statistics(op, "running_var", running_var, True)
     values = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
     check_channels(op, tensor_operand(op, x), **values)
-    check_eps(op, eps)
+    eps = number_eps(op, eps)
+    if mean is not None or var is not None:
+        momentum = number_momentum(op, momentum)
     count = math.prod(x.shape[2:])
     if count == 1:
         raise ValueError(

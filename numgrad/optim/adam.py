@@ -7,7 +7,7 @@ from ..graph import storage
 from ..ops.creation import zeros_like
 from ..ops.elementwise import maximum
 from ..tensor import Tensor
-from .optimizer import Optimizer, number, refuse
+from .optimizer import Optimizer, number, rate_of, refuse
 
 
 class Adam(Optimizer):
@@ -101,7 +101,7 @@ class Adam(Optimizer):
                 largest = state["max_exp_avg_sq"]
                 square = maximum.in_place(largest, square)
             denominator = square.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
-            param.addcdiv_(mean, denominator, value=-group["lr"] / (1 - beta1**step))
+            param.addcdiv_(mean, denominator, value=-rate_of(group) / (1 - beta1**step))
 
 
 class AdamW(Adam):
@@ -139,5 +139,5 @@ class AdamW(Adam):
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> None:
         if group["weight_decay"]:
-            param.mul_(1 - group["lr"] * group["weight_decay"])
+            param.mul_(1 - rate_of(group) * group["weight_decay"])
         self.advance(param, grad, state, group, 0)

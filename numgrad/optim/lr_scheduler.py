@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
-from ..graph.errors import expected, warn_user
+from ..graph.errors import expected, shown, warn_user
 from ..tensor import Tensor
-from .optimizer import Optimizer
+from .optimizer import Optimizer, number
 
 __all__ = [
     "CosineAnnealingLR",
@@ -155,6 +155,7 @@ class LambdaLR(LRScheduler):
 
     Raises:
         ValueError: the list has not as many functions as there are groups.
+        TypeError: one is no function.
     """
 
     def __init__(
@@ -171,6 +172,12 @@ class LambdaLR(LRScheduler):
             self.lr_lambdas = list(lr_lambda)
         else:
             self.lr_lambdas = [lr_lambda] * count
+        for function in self.lr_lambdas:
+            if not callable(function):
+                way = "pass lambda epoch: …"
+                raise TypeError(
+                    expected("LambdaLR", "a function", "lr_lambda", shown(function), way)
+                )
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[Any]:
@@ -210,7 +217,7 @@ class StepLR(LRScheduler):
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
         _check_epochs("StepLR", "step_size", step_size)
-        self.step_size, self.gamma = step_size, gamma
+        self.step_size, self.gamma = step_size, number("StepLR", "gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[Any]:
@@ -244,10 +251,9 @@ class MultiStepLR(LRScheduler):
     ) -> None:
         if not isinstance(milestones, Iterable):
             way = "pass a list of epochs"
-            raise TypeError(
-                expected("MultiStepLR", "epochs", "milestones", repr(milestones), way)
-            )
-        self.milestones, self.gamma = Counter(milestones), gamma
+            raise TypeError(expected("MultiStepLR", "epochs", "milestones", repr(milestones), way))
+        self.milestones = Counter(milestones)
+        self.gamma = number("MultiStepLR", "gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[Any]:
@@ -268,7 +274,7 @@ class ExponentialLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
-        self.gamma = gamma
+        self.gamma = number("ExponentialLR", "gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[Any]:
@@ -303,7 +309,7 @@ class CosineAnnealingLR(LRScheduler):
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
         _check_epochs("CosineAnnealingLR", "T_max", T_max)
-        self.T_max, self.eta_min = T_max, eta_min
+        self.T_max, self.eta_min = T_max, number("CosineAnnealingLR", "eta_min", eta_min)
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[Any]:
@@ -356,7 +362,7 @@ class ReduceLROnPlateau(LRScheduler):
         eps: float = 1e-8,
     ) -> None:
         what = "ReduceLROnPlateau"
-        if factor >= 1:
+        if number(what, "factor", factor) >= 1:
             raise ValueError(f"Factor should be < 1.0. ({what} got {factor})")
         _check_optimizer(optimizer)
         if mode not in ("min", "max"):

@@ -287,6 +287,12 @@ def _unordered(what: str) -> str:
     )
 
 
+def rate_of(group: dict[str, Any]) -> Any:
+    """The learning rate as a number: a tensor's may be on another device than the parameters."""
+    lr = group["lr"]
+    return lr.item() if isinstance(lr, Tensor) else lr
+
+
 def number(what: str, name: str, value: Any) -> Any:
     """``value`` if it is a number or a tensor. Raises TypeError otherwise."""
     if not isinstance(value, (numbers.Real, Tensor)):

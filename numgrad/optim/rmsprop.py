@@ -6,7 +6,7 @@ from typing import Any
 from ..graph import storage
 from ..ops.creation import zeros_like
 from ..tensor import Tensor
-from .optimizer import Optimizer, number, refuse
+from .optimizer import Optimizer, number, rate_of, refuse
 
 
 class RMSprop(Optimizer):
@@ -88,6 +88,6 @@ class RMSprop(Optimizer):
         if momentum > 0:
             buffer = state["momentum_buffer"]
             buffer.mul_(momentum).addcdiv_(grad, root)
-            param.add_(buffer, alpha=-group["lr"])
+            param.add_(buffer, alpha=-rate_of(group))
         else:
-            param.addcdiv_(grad, root, value=-group["lr"])
+            param.addcdiv_(grad, root, value=-rate_of(group))

@@ -6,7 +6,7 @@ from typing import Any
 from ..graph import storage
 from ..ops.creation import empty_like
 from ..tensor import Tensor
-from .optimizer import Optimizer, number, refuse
+from .optimizer import Optimizer, number, rate_of, refuse
 
 
 class SGD(Optimizer):
@@ -88,4 +88,4 @@ class SGD(Optimizer):
                     grad.add_(buffer, alpha=momentum)
                 else:
                     grad = grad.add(buffer, alpha=momentum)
-        param.add_(grad, alpha=-group["lr"])
+        param.add_(grad, alpha=-rate_of(group))

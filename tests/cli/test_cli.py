@@ -11,7 +11,7 @@ import pytest
 
 import numgrad as ng
 from numgrad.checkpoint import load
-from numgrad.cli import main, memory
+from numgrad.cli import demo, main, memory
 from numgrad.cli.networks import NETWORKS
 from numgrad.cli.output import progress, size, table
 from numgrad.kernels import store
@@ -69,6 +69,7 @@ def bench(tmp_path_factory):
     printed = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", lambda *args, **kwargs: printed.append(" ".join(args)))
+        patch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0), raising=False)
         code = main(["bench", "memory", "--model", "digits-mlp", "--json", str(file)])
     assert code == 0
     return json.loads(file.read_text()), "\n".join(printed)
@@ -125,7 +126,7 @@ def test_memory_text(bench):
     assert max(map(len, lines)) <= 100
     for name in NAMES:  # once in each of the two tables
         assert sum(line.startswith(name + "  ") for line in lines) == 2
-    assert lines[-2:] == list(memory.EXPLANATION)
+    assert lines[-3:] == list(memory.EXPLANATION)
     assert any(line.startswith("Peak reserved is at most") for line in lines)
     kept = next(line for line in lines if line.startswith("taped"))
     assert kept.split()[-2:] == [str(SAVED_BYTES // 1024), "KiB"]
@@ -154,6 +155,26 @@ def test_memory_complains(bench, capsys):
     assert "detached input: RSS grew by 9" in err and "parameters frozen: " in err
     assert "volatile keeps 1 nodes" in err
     assert f"input requires_grad=False keeps {SAVED_BYTES - 4} saved_bytes" in err
+
+
+@pytest.mark.parametrize("model", ["digits-conv", "lenet"])
+def test_memory_finds_no_fault(model, capsys):
+    rows = [memory.measure(mode, model, 2, NETWORKS[model].size) for mode in memory.MODES]
+    for row in rows:  # this process is not the row's own
+        row["rss_bytes"] = None
+        row["total_reserved_bytes"] = row["total_peak_bytes"]
+    assert memory.complain(rows) == 0
+    rows[1]["nodes"] = rows[0]["nodes"] + 1
+    assert memory.complain(rows) == 1
+    assert "input requires_grad=False makes" in capsys.readouterr().err
+
+
+def test_memory_on_a_busy_machine(monkeypatch, capsys, bench):
+    monkeypatch.setattr(memory, "measure_all", lambda model, batch, pixels: bench[0]["rows"])
+    for busy, said in ((0.0, False), (1000.0, True)):
+        monkeypatch.setattr(os, "getloadavg", lambda busy=busy: (busy, busy, busy), raising=False)
+        assert main(["bench", "memory", "--model", "digits-mlp"]) == 0
+        assert ("load average was 1000.0" in capsys.readouterr().out) == said
 
 
 def test_memory_of_a_convnet(capsys):
@@ -227,11 +248,14 @@ def test_demo(tmp_path, monkeypatch, capsys, bench):
 def test_demo_convnet(tmp_path, monkeypatch, capsys, bench):
     monkeypatch.setattr(memory, "measure_all", lambda model, batch: bench[0]["rows"])
     report = tmp_path / "demo.json"
-    argv = ["demo", "digits", "--model", "conv", "--epochs", "4", "--json", str(report)]
+    monkeypatch.setitem(demo.EPOCHS, "conv", 4)
+    argv = ["demo", "digits", "--model", "conv", "--json", str(report)]
     assert main(argv) == 0
     assert "outputs identical" in capsys.readouterr().out
     training = json.loads(report.read_text())["training"]
-    assert training["model"] == "conv" and training["test_accuracy"] > 0.95
+    assert (
+        training["model"] == "conv" and training["epochs"] == 4 and training["test_accuracy"] > 0.95
+    )
 
 
 def test_demo_same_seed_same_model(tmp_path, monkeypatch, capsys, bench):

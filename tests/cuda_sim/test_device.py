@@ -110,6 +110,9 @@ def test_channel_dropout():
 def test_moving():
     x, u = pair(2, 3)
     assert x.cuda().tolist() == x.tolist() and x.cuda().device == "cuda:0"
+    for move in (x.cuda, u.cuda, nn.Linear(1, 1).cuda):
+        with pytest.raises(ValueError, match=r"^cuda: expected a CUDA device for device, got 'cpu"):
+            move("cpu")
     assert u.cuda() is u and u.cuda(0) is u and u.to("cuda") is u and x.cpu() is x
     assert u.cpu().tolist() == x.tolist() and u.cpu().device == "cpu"
     assert x.to(0).device == x.to("cuda", non_blocking=True).device == "cuda:0"
@@ -217,6 +220,27 @@ def test_devices_never_mix():
         u.requires_grad_().mul(2).backward(numgrad.ones(3, 3))
     with pytest.raises(RuntimeError, match=r"^assigned grad has data located on a different devi"):
         u.grad = numgrad.zeros(3, 3)
+    images, kernels, row = numgrad.zeros(1, 1, 3, 3), numgrad.zeros(1, 1, 2, 2), numgrad.zeros(3)
+    for op, call in {  # also ops that have no kernel of a GPU
+        "convolution": lambda: F.conv2d(images.cuda(), kernels),
+        "normalize_rows": lambda: F.layer_norm(u, (3,), row, row),
+    }.items():
+        with pytest.raises(RuntimeError) as raised:
+            call()
+        text = str(raised.value)
+        assert text.startswith(f"{op}: expected all operands on one device, got x on cuda:0"), text
+    index, rows = numgrad.tensor([0, 1, 2], device="cuda"), numgrad.zeros(3, 3)
+    for call in (
+        lambda: x[index],
+        lambda: x[u > 0],
+        lambda: x.__setitem__(u > 0, 0),
+        lambda: x.gather(0, rows.long().cuda()),
+        lambda: x.index_select(0, index),
+        lambda: F.cross_entropy(rows, index),
+        lambda: F.nll_loss(rows, index),
+    ):
+        with pytest.raises(RuntimeError, match=r"on one device, got x on cpu and \w+ on cuda:0; "):
+            call()
     assert (u * 2 + 1).device == "cuda:0"  # numbers are on every device
 
 
@@ -224,7 +248,6 @@ def test_devices_never_mix():
     ("op", "call"),
     [
         ("index", lambda u: u[numgrad.tensor([0, 1], device="cuda")]),
-        ("index", lambda u: u.cpu()[numgrad.tensor(1, device="cuda")]),
         ("index", lambda u: u[u > 0]),
         ("index", lambda u: u.__setitem__(u > 0, 0)),
         ("index", lambda u: u.masked_select(u > 0)),
@@ -334,6 +357,70 @@ def test_functions_entries_and_distributions_of_the_user():
     assert normal.sample().device == "cuda:0"
 
 
+class ToCpu(numgrad.Function):
+    """Moves to the CPU, and forgets to move the gradient back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.cpu()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def test_gradients_on_another_device():
+    """Whoever brings one in is named; no kernel sees it."""
+    x, u = pair(3, requires_grad=True)
+    with pytest.raises(
+        RuntimeError,
+        match=r"^Function ToCpu returned an invalid gradient at index 0 - expected device cuda:0 "
+        r"but got cpu",
+    ):
+        (ToCpu.apply(u.exp()) * 2).sum().backward()
+    for v, move in ((u, lambda g: g.cpu()), (x, lambda g: g.cuda())):
+        for hooked in (v, v.exp()):
+            handle = hooked.register_hook(move)
+            with pytest.raises(RuntimeError, match=r"^register_hook: expected a gradient on c"):
+                (hooked * hooked).sum().backward()
+            handle.remove()
+    assert u.grad is None and x.grad is None
+    # Whatever finds another way in does not reach a kernel either.
+    for y, g in ((u.exp(), numgrad.ones(3)), (x.exp(), numgrad.ones(3, device="cuda"))):
+        op, edge = y.edge[0].op, y.edge[0]
+        with pytest.raises(RuntimeError, match=r"^exp: expected a gradient on the device of the"):
+            op.vjp(edge, [g], [True], False)
+
+
+def test_a_module_that_moves_between_the_passes():
+    layer, twin = nn.Linear(2, 2), nn.Linear(2, 2)
+    twin.load_state_dict(layer.state_dict())
+    for _ in range(2):
+        out = layer(numgrad.ones(3, 2, device=layer.weight.device)).sum()
+        layer.cuda()
+        out.backward()
+        twin(numgrad.ones(3, 2)).sum().backward()
+        for p, q in zip(layer.parameters(), twin.parameters(), strict=True):
+            close(p.grad, q.grad)
+        layer.cpu()
+
+
+def test_a_function_of_several_results():
+    class Twice(numgrad.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return g * 2 + h * 3
+
+    x, u = pair(3, requires_grad=True)
+    for v in (x, u):
+        Twice.apply(v)[0].sum().backward()
+    close(u.grad, x.grad)
+
+
 def test_an_output_without_gradient():
     """It counts as zeros on the device of the others."""
     from numgrad.ops.kernel_calls import copy_into
@@ -397,6 +484,7 @@ def network():
     "optimizer",
     [
         lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+        lambda p: optim.SGD(p, lr=numgrad.tensor(0.1)),
         lambda p: optim.Adam(p, lr=0.01, weight_decay=0.1, amsgrad=True),
     ],
 )
@@ -513,6 +601,21 @@ def test_clipping():
     assert nn.utils.clip_grad_norm_([], 0.5).device == "cpu"
 
 
+def test_the_state_of_an_optimizer_moves_to_its_parameters():
+    x, u = pair(3, requires_grad=True)
+    steps = [optim.Adam([v], lr=0.1) for v in (x, u)]
+    for v, step in zip((x, u), steps, strict=True):
+        (v * v).sum().backward()
+        step.step()
+    for other, state in ((u, steps[0].state_dict()), (x, steps[1].state_dict())):
+        again = optim.Adam([other], lr=0.1)
+        again.load_state_dict(state)
+        held = [v for v in again.state[other].values() if isinstance(v, numgrad.Tensor)]
+        assert {v.device for v in held if v.shape} == {other.device}
+        again.step()
+    close(u, x)
+
+
 def p_list(model):
     return model[0].weight.tolist()
 
@@ -541,6 +644,7 @@ def test_memory_is_counted_by_device():
     del out
     assert cuda.memory_allocated() == held  # the view holds the block
     peak = cuda.max_memory_allocated()
+    assert numgrad.memory.stats("cuda")["peak_op"] == "exp"
     found = numgrad.memory.stats("cuda")
     assert peak >= held and found["peak_bytes"] == sum(found["peak_by_category"].values()) == peak
     del view, u, layer

@@ -151,9 +151,58 @@ def test_products(dtype):
     for i, arrays in enumerate(cases):
         (x, y), (u, v) = on("cpu", arrays), on("cuda", arrays)
         same(u @ v, x @ y, f"case {i}")
-    arrays = draw(4, 3), draw(2, 3), draw(2)
-    linear = numgrad.nn.functional.linear
-    same(linear(*on("cuda", arrays)), linear(*on("cpu", arrays)), "linear")
+    arrays = draw(4, 3), draw(2, 3), draw(5)
+    for i in (0, 3):  # also a bias that begins in the middle of a block
+
+        def linear(x, w, b, i=i):
+            return numgrad.nn.functional.linear(x, w, b[i : i + 2])
+
+        same(linear(*on("cuda", arrays)), linear(*on("cpu", arrays)), "linear")
+
+
+def test_more_batches_than_a_grid_has_blocks(monkeypatch):
+    from numgrad.kernels.cuda import runtime
+
+    monkeypatch.setattr(runtime, "GRID_MAX", (100, 1, 2))
+    a, b = np.random.default_rng(6).standard_normal((2, 5, 2, 2)).astype("f")
+    (x, y), (u, v) = on("cpu", (a, b)), on("cuda", (a, b))
+    same(u @ v, x @ y, "five batches, two blocks")
+
+
+def test_merged_axes():
+    from numgrad.kernels.cuda.elementwise import collapse
+
+    assert collapse((2, 1, 3), [[3, 9, 1]]) == ([6], [[1]])
+    assert collapse((2, 3), [[3, 1], [0, 1]]) == ([2, 3], [[3, 1], [0, 1]])
+    assert collapse((1, 1), [[7, 7], [0, 0]]) == ([1], [[0], [0]])
+
+
+def test_strides_of_nothing():
+    for shape, strides in (((0, 3), (3, 1)), ((2, 0, 3), (3, 3, 1)), ((2, 3, 0), (3, 1, 1))):
+        u = numgrad.zeros(shape, device="cuda")
+        assert u.stride() == strides and u.is_contiguous()
+
+
+def test_grids():
+    """Within the limits of CUDA devices, which no simulator has, for every shape."""
+    from numgrad.kernels.cuda import matmul, runtime
+
+    grids = []
+    long = numgrad.ones(1, 1, device="cuda").expand(1, 2**32)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            runtime, "launch", lambda kernel, index, grid, block, args: grids.append(grid)
+        )
+        for m, n, batch in ((1_100_000, 1, 1), (1, 1_100_000, 1), (1, 1, 70_000)):
+            x = numgrad.empty(1, 1, 1, device="cuda").expand(batch, m, 1)
+            y = numgrad.empty(1, 1, 1, device="cuda").expand(batch, 1, n)
+            out = numgrad.empty(batch, m, n, dtype=numgrad.float32, device="cuda")
+            matmul.product(out.array, x.array, y.array, tile=16)
+        assert (long @ long.t()).shape == (1, 1)  # the length alone asks for int64
+    assert grids == [(68750, 1, 1), (68750, 1, 1), (1, 1, 65535), (1, 1, 1)]
+    assert all(n <= most for grid in grids for n, most in zip(grid, runtime.GRID_MAX, strict=True))
+    with pytest.raises(ValueError, match=r"^launch: expected at most \(2147483647, 65535, 65535\)"):
+        runtime.launch(None, 0, (1, 65536), 1, ())
 
 
 def test_tile_sizes():
@@ -182,6 +231,7 @@ def test_reductions():
         "any": lambda x, **k: (x > 1).any(**k),
         "all": lambda x, **k: (x > -1).all(**k),
         "var": lambda x, **k: x.var(**k),
+        "std": lambda x, **k: x.std(**k),
         "logsumexp": lambda x, **k: x.logsumexp(**{"dim": (0, 1, 2), **k}),
         "integers": lambda x, **k: (x * 10).int().sum(**k),
     }
@@ -211,6 +261,11 @@ def test_long_axis(monkeypatch):
     assert launch.launches.value - before == 2
     same(first, x.mean(1), "mean")
     assert u.mean(1).tolist() == first.tolist()
+    monkeypatch.setattr(reduce, "FEW_OUTPUTS", 2)  # with enough outputs it is not cut
+    before = launch.launches.value
+    at_once = u.mean(1)
+    assert launch.launches.value - before == 1
+    same(at_once, x.mean(1), "mean in one")
 
 
 def test_large_indices(monkeypatch):
@@ -218,12 +273,23 @@ def test_large_indices(monkeypatch):
     from numgrad.kernels.cuda import launch as cuda_launch
     from numgrad.kernels.cuda import matmul
 
-    monkeypatch.setattr(cuda_launch, "index_type", lambda extent: np.int64)
-    monkeypatch.setattr(matmul, "index_type", lambda extent: np.int64)
+    asked = []
+
+    def index_type(extent):
+        asked.append(extent)
+        return np.int64
+
+    monkeypatch.setattr(cuda_launch, "index_type", index_type)
+    monkeypatch.setattr(matmul, "index_type", index_type)
     a = np.random.default_rng(9).standard_normal((3, 3)).astype("f")
     (x,), (u,) = on("cpu", [a]), on("cuda", [a])
     same(u + u.t(), x + x.t(), "sum")
     same(u @ u.t(), x @ x.t(), "product")
+    whole = numgrad.zeros(40, 3, device="cuda")
+    asked.clear()
+    same(whole[37:] + u, x, "the end of a large block")
+    same(whole[37:] @ u, x * 0, "product with the end of a large block")
+    assert asked == [120, 120]  # what a place may reach, not what is computed
     monkeypatch.undo()
     assert cuda_launch.index_type(1000) is np.int32 and cuda_launch.index_type(2**31) is np.int64
     # A loop's last step may reach past the last element by as much as the grid has threads.

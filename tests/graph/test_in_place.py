@@ -351,3 +351,14 @@ def test_read_only_memory():
     with pytest.raises(RuntimeError, match=r"^add_: expected writable memory"):
         y.add_(1)
     assert x.tolist() == [1, 1, 1]
+
+
+def test_a_square_and_its_transpose():
+    """The same first element and shape, other strides: what is read is not what was written."""
+    a = np.arange(120.0 * 120).reshape(120, 120)
+    x = numgrad.tensor(a)
+    x.add_(x.t())
+    np.testing.assert_array_equal(x.numpy(), a + a.T)
+    x = numgrad.tensor(a)
+    x.copy_(x.t())
+    np.testing.assert_array_equal(x.numpy(), a.T)

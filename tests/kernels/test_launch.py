@@ -268,3 +268,15 @@ def test_other_layout_of_array_objects_is_refused(monkeypatch):
 def test_block_is_what_the_buffers_hold():
     assert driver._BUFFER_BYTES == 8 * driver.BLOCK
     assert launch.PARALLEL_MIN % driver.BLOCK == 0
+
+
+# ----------------------------------------------------------------------------------------- operands
+
+
+def test_operands_of_kernels():
+    x = np.ones(3)
+    assert launch.address_or_0(x) == launch.address(x) == x.ctypes.data
+    assert launch.address_or_0(None) == 0
+    for value in (0.0, -0.0, 1, np.float32(0.1), float("inf"), float("nan")):
+        assert launch.bits(value) == np.float64(value).view(np.int64)
+    assert launch.bits(0.0) != launch.bits(-0.0)

@@ -98,6 +98,8 @@ def test_pretrained_is_refused():
     for make in (models.resnet18, models.resnet34, models.resnet50, models.mobilenet_v2):
         with pytest.raises(ValueError, match=r"expected False for pretrained, got True"):
             make(pretrained=True)
+        with pytest.raises(ValueError, match=r"expected None for weights, got 'DEFAULT'"):
+            make(weights="DEFAULT")
 
 
 def test_training_step():

@@ -151,7 +151,13 @@ def test_output_size():
     assert layer(x[0], [6, 8]).shape == (3, 6, 8)
     down = nn.Conv2d(3, 2, 3, stride=(2, 3), padding=1)  # the sizes that it makes 3 by 3
     assert down(layer(x, (6, 9))).shape == x.shape
-    for size in ((4, 7), (7, 8), (5, 10), (5,), (5, 7, 1)):
+    assert nn.ConvTranspose1d(2, 3, 3, stride=2)(x[0, :, 0], 8).shape == (3, 8)
+    for size in ((5,), (5, 7, 1)):
+        with pytest.raises(RangeError, match="one integer or 2 for output_size"):
+            layer(x, size)
+    with pytest.raises(TypeError, match=r"integers for output_size, got \[5.0, 7.0\]"):
+        layer(x, [5.0, 7.0])
+    for size in ((4, 7), (7, 8), (5, 10)):
         with pytest.raises(RangeError, match=r"sizes from \(5, 7\) to \(6, 9\) for output_size"):
             layer(x, size)
     with pytest.raises(ShapeError, match=r"\(n, c, h, w\) or \(c, h, w\) for x"):

@@ -194,9 +194,9 @@ def test_dropout():
     y = ones(50)
     assert nn.Dropout(0.5, inplace=True)(y) is y and 0 in y.numpy()
     for p in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="has to be between 0 and 1, but got"):
+        with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
             nn.Dropout(p)
-        with pytest.raises(ValueError, match="has to be between 0 and 1, but got"):
+        with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
             F.dropout(x, p)
 
 

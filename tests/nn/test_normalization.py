@@ -230,7 +230,7 @@ def test_errors():
     for call, error, text in (
         (lambda: nn.BatchNorm2d(3)(x), ValueError, r"expected 4D input \(got 2D input\)"),
         (lambda: nn.BatchNorm1d(3)(x[0]), ValueError, r"expected 2D or 3D input \(got 1D input\)"),
-        (lambda: nn.BatchNorm1d(4)(x), ValueError, r"expected shape \(3,\) for weight"),
+        (lambda: nn.BatchNorm1d(4)(x), ValueError, r"expected 4 channels for x, got"),
         (lambda: nn.BatchNorm1d(3)(x[:1]), ValueError, "Expected more than 1 value per channel"),
         (lambda: nn.BatchNorm1d(3)(x.double()), TypeError, "expected dtype float64 for weight"),
         (lambda: nn.BatchNorm1d(-1), ValueError, "an integer from 0 on for num_features"),
@@ -245,3 +245,8 @@ def test_errors():
             call()
     with pytest.warns(UserWarning, match="does not match num_features"):
         nn.InstanceNorm1d(5)(tensor(values(2, 3, 4)))
+
+
+def test_counts_of_numpy():
+    for layer in (nn.BatchNorm1d(np.int64(4)), nn.GroupNorm(np.int64(2), np.int64(4))):
+        assert "np." not in repr(layer) and layer(tensor(values(3, 4, 2))).shape == (3, 4, 2)

@@ -131,5 +131,8 @@ def test_indices_of_the_layers():
 
 def test_other_modes_are_refused_when_used():
     layer = nn.Upsample(scale_factor=2, mode="bilinear")
+    for factor in ("a", (2, None)):
+        with pytest.raises(TypeError, match="Upsample: expected numbers for scale_factor"):
+            nn.Upsample(scale_factor=factor)
     with pytest.raises(NotImplementedError, match="expected 'nearest' for mode, got 'bilinear'"):
         layer(numgrad.tensor(X))

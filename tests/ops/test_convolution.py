@@ -500,6 +500,20 @@ def test_long_strides():
     assert out.tolist() == [[[[1.0, 1.0], [1.0, 1.0]]]]
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_no_input_channels(groups):
+    x = numgrad.zeros(2, 0, 5, 4, requires_grad=True)
+    w = numgrad.zeros(4, 0, 3, 2, requires_grad=True)
+    b = numgrad.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    out = numgrad.conv2d(x, w, b, groups=groups)
+    assert out.shape == (2, 4, 3, 3)
+    assert (out == b.reshape(4, 1, 1)).all()
+    out.sum().backward()
+    assert x.grad.shape == x.shape and w.grad.shape == w.shape
+    assert b.grad.tolist() == [18.0] * 4
+    assert (numgrad.conv2d(x, w, groups=groups) == 0).all()
+
+
 def test_variables():
     x = numgrad.Variable(numgrad.ones(3, 5, 5))
     out = numgrad.conv2d(x, numgrad.ones(2, 3, 2, 2))
@@ -531,6 +545,10 @@ ERRORS = [
     (lambda: conv(X, (4, 4, 3)), ShapeError, "4 axes that are not empty for weight"),
     (lambda: conv(X, (4, 4, 0, 3)), ShapeError, "not empty for weight"),
     (lambda: conv(X, (0, 4, 3, 3)), ShapeError, "not empty for weight"),
+    (lambda: back(X, (4, 0, 3, 3)), ShapeError, "output channels for weight"),
+    (lambda: back((2, 0, 5, 5), (0, 4, 3, 3)), ShapeError, "not empty for weight"),
+    (lambda: conv((2, 5, 5, 4)), ShapeError, r"seem to stand last, there by permute\(0, 3, 1, 2\)"),
+    (lambda: conv((5, 5, 4)), ShapeError, r"seem to stand last, there by permute\(2, 0, 1\)"),
     (lambda: conv((2, 4, 0, 5), padding=2), ShapeError, "length 1 or more for x"),
     (lambda: conv(X, (4, 4, 6, 3)), ShapeError, r"padded x \(5, 5\) .* over \(6, 3\)"),
     (lambda: conv(padding=(0, 1), dilation=(3, 1)), ShapeError, r"x \(5, 7\) .* \(7, 3\)"),

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import numgrad
-from numgrad import memory
+from numgrad import memory, nn
 from numgrad.kernels import launch
 from numgrad.kernels.reference import random as reference
+from numgrad.nn import functional as F
 from tests.checks import check_gradients
 
 
@@ -131,6 +132,17 @@ def test_errors():
     for p in (-0.1, 1.1, "0.5", None, float("nan")):
         with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
             numgrad.dropout(x, p)
+        for op, call in (
+            ("dropout", lambda p: F.dropout(x, p, training=False)),
+            ("dropout2d", lambda p: F.dropout2d(numgrad.ones(1, 2, 3), p)),
+            ("Dropout", nn.Dropout),
+            ("Dropout2d", nn.Dropout2d),
+        ):
+            text = (
+                f"^{op}: expected .* for p, got .*; dropout probability has to be between 0 and 1"
+            )
+            with pytest.raises(ValueError, match=text):
+                call(p)
     with pytest.raises(TypeError, match="a floating Tensor for x"):
         numgrad.dropout(numgrad.tensor([1, 2]), 0.5)
     with pytest.raises(TypeError, match="a floating Tensor for x"):

@@ -248,14 +248,18 @@ def test_conversion(source):
     if a.dtype.kind == "i":
         a[0, 1] = -3
     for target in ("float32", "float64", "int32", "int64", "uint8", "bool"):
+        b = a
         if a.dtype.kind == "f" and target == "uint8":
-            b = np.abs(a)  # a negative float as uint8 is undefined in C and in PyTorch
-        else:
-            b = a
+            b = np.trunc(a).astype("int64")  # it wraps; C leaves it undefined
         for strided in layouts(b, None).values():
             got = numgrad.from_numpy(strided).to(target)
             np.testing.assert_array_equal(got.numpy(), b.astype(target), f"{source} to {target}")
             assert got.dtype == target
+    for n in (1, 15, 16, 33, 100):  # whole vectors and what is left over
+        for value, wanted in ((300.0, 44), (-5.0, 251), (2.0**33 + 512, 0)):
+            if source in ("float32", "float64"):
+                x = numgrad.full((n,), value, dtype=source)
+                assert x.byte().tolist() == [wanted] * n
     x = numgrad.ones(3, requires_grad=True)
     y = x.double()
     y.backward(numgrad.full((3,), 2.0, dtype="float64"))

@@ -323,6 +323,39 @@ BYTES = {
 }  # fmt: skip
 
 
+def test_numbers_of_numpy():
+    """As eps, momentum and counts, like those of Python."""
+    x, one, eps = numgrad.tensor(normal((4, 6, 3))), np.int64(1), np.float64(1e-3)
+    moved = [statistics(6) for _ in range(2)]
+    moved[1] = [a.clone() for a in moved[0]]
+    for kind, (e, m) in enumerate(((1e-3, 0.25), (eps, np.float32(0.25)))):
+        F.batch_norm(x, *moved[kind], training=True, momentum=m, eps=e)
+        F.instance_norm(x, *moved[kind], momentum=m, eps=e)
+    for a, b in zip(*moved, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    for got, expected in (
+        (F.layer_norm(x, np.int64(3), eps=eps), F.layer_norm(x, 3, eps=1e-3)),
+        (F.group_norm(x, np.int64(2), eps=eps), F.group_norm(x, 2, eps=1e-3)),
+        (F.batch_norm(x, *moved[0], training=True, momentum=one), in_training(x, None, None)),
+    ):
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("name", ["running_mean", "running_var"])
+@pytest.mark.parametrize("function", ["batch_norm", "instance_norm"])
+def test_volatile_statistics_do_not_spread(function, name):
+    """Running statistics are buffers: what they are marked with reaches no result."""
+    for own in (True, False):
+        named = dict(zip(("running_mean", "running_var"), statistics(3), strict=True))
+        named[name] = Variable(named[name], volatile=True)
+        x = Variable(numgrad.tensor(normal((4, 3, 5))), requires_grad=True)
+        key = "training" if function == "batch_norm" else "use_input_stats"
+        out = getattr(F, function)(x, **named, **{key: own})
+        assert out.requires_grad and not out.volatile
+        out.sum().backward()
+        assert x.grad is not None
+
+
 @pytest.mark.parametrize("shape", [(4, 3, 5), (4, 3)])
 def test_frozen_layer_takes_the_forward_kernel(monkeypatch, shape):
     """Where dx alone is wanted it is one pass over g, without a sum over it."""
@@ -510,7 +543,7 @@ def test_errors():
 
     cases = [
         (lambda: F.batch_norm(f(4, 5), mean, var), ValueError,
-         r"batch_norm: expected shape \(5,\) for running_mean, got Tensor of shape \(3,\)"),
+         r"batch_norm: expected 3 channels for x, got .* \(4, 5\) .*; running_mean, r"),
         (lambda: train(f(4, 3), weight=f(4)), ValueError, r"expected shape \(3,\) for weight"),
         (lambda: train(f(4, 3), bias=f(3, 1)), ValueError, r"expected shape \(3,\) for bias"),
         (lambda: train(f(4, 3), bias=f(3, dtype=F64)), TypeError, "dtype float32 for bias"),
@@ -528,6 +561,12 @@ def test_errors():
         (lambda: train([1.0]), TypeError, "batch_norm: expected a Tensor for x"),
         (lambda: train(f(4, 3), weight=[1.0]), TypeError, "expected a Tensor for weight"),
         (lambda: train(f(4, 3), mean=[1.0]), TypeError, "expected a Tensor for running_mean"),
+        (lambda: F.instance_norm(f(4, 3, 2), mean, momentum=None), TypeError,
+         "instance_norm: expected a number for momentum"),
+        (lambda: train(f(4, 5), weight=f(3), bias=f(3)), ValueError,
+         r"batch_norm: expected 3 channels for x, got .* \(4, 5\) .*; weight, bias have 3"),
+        (lambda: F.batch_norm(f(4, 3), mean, var, f(2)), ValueError,
+         r"expected shape \(3,\) for weight"),
         (lambda: F.layer_norm(f(4, 3), (4,)), ValueError, r"expected last axes \(4,\)"),
         (lambda: F.layer_norm(f(4, 3), (2, 4, 3)), ValueError, "layer_norm: expected last axes"),
         (lambda: F.layer_norm(f(4, 3), ()), ValueError, "one or more, for normalized_shape"),

@@ -132,11 +132,21 @@ def test_padding_keeps_nothing():
         assert (m.nodes, m.saved_bytes) == (0, 0) and out.volatile
 
 
+def test_wide_edges_take_few_launches():
+    x = numgrad.randn(2, 3, 4, requires_grad=True)
+    out = F.pad(x, (50, 70), "replicate")
+    with numgrad.memory.track() as m:
+        (g,) = numgrad.autograd.grad(out.sum(), x)
+    assert m.launches < 20
+    assert g.tolist() == [[[51.0, 1.0, 1.0, 71.0]] * 3] * 2
+
+
 BAD = [
     (lambda x: F.pad(x, (1,)), ShapeError, "two integers for each of at most 3 axes"),
     (lambda x: F.pad(x, (1, 1) * 4), ShapeError, "two integers for each of at most 3 axes"),
     (lambda x: F.pad(x, 1), TypeError, "a tuple of integers for pad"),
     (lambda x: F.pad(x, (1.0, 1)), TypeError, "integers for pad"),
+    (lambda x: F.pad(x, (2**62, 2**62)), RangeError, "pad: expected integers within"),
     (lambda x: F.pad(x, (-3, -3)), ShapeError, "to take away no more than there is"),
     (lambda x: F.pad(x, (-6, 3)), ShapeError, "to take away no more than there is"),
     (lambda x: F.pad(x, (1, 1), "mirror"), NotImplementedError, "'circular' for mode"),
@@ -148,6 +158,7 @@ BAD = [
     (lambda x: F.pad(x[0, 0], (1, 1), "reflect"), ShapeError, "one or two axes more than the 1"),
     (lambda x: F.pad(x, (0, 0) * 3, "reflect"), ShapeError, "one or two axes more than the 3"),
     (lambda x: F.pad(x, (1, 1), value="a"), TypeError, "a number for value"),
+    (lambda x: F.pad(x, (1, 1), value=x), TypeError, "pad: expected a number for value"),
     (lambda x: F.pad(x.long(), (1, 1), value=1e30), RangeError, "a number of dtype int64"),
     (lambda x: F.pad(x.byte(), (1, 1), value=-1), RangeError, "a number of dtype uint8"),
     (lambda x: F.pad([1.0], (1, 1)), TypeError, "a Tensor for x"),

@@ -278,6 +278,16 @@ def test_norms():
         x.norm("nuc")
 
 
+def test_std_of_numbers_whose_squares_are_none():
+    """Its variance is no float32, the standard deviation is."""
+    for scale in (1e-30, 1e38):
+        x = numgrad.tensor([scale, 0, -scale], requires_grad=True)
+        out = x.std()
+        assert out.item() == pytest.approx(scale, rel=1e-6)
+        out.backward()
+        np.testing.assert_allclose(x.grad.numpy(), [0.5, 0, -0.5], rtol=1e-6)
+
+
 def test_corrections():
     """n - correction at 0 and below: nan for a constant, infinite otherwise, and no exception."""
     x = numgrad.tensor([1.0, 2.0, 4.0], requires_grad=True)
@@ -317,6 +327,18 @@ def test_prod_gradient_with_zeros():
     x = np.array([[2.0, 0.0, 3.0, -1.5], [0.0, 0.0, 3.0, 1.0], [0.0, 0.0, 0.0, 0.0], [1, 2, 3, 4]])
     for axes in (None, 0, 1, (0, 1)):
         check_gradients(lambda t: t.prod(axes), [x], "prod at 0")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_prod_gradient_beside_what_is_not_finite(bad):
+    """An element's gradient is the product of the others, whatever it is itself."""
+    for values in ([bad, 2.0, 3.0], [2.0, bad, 3.0, 5.0], [bad]):
+        x = numgrad.tensor(values, requires_grad=True)
+        for y in (x.prod(), x.prod(0)):
+            (g,) = numgrad.autograd.grad(y, x, create_graph=True)
+            expected = [np.prod(values[:i] + values[i + 1 :]) for i in range(len(values))]
+            np.testing.assert_array_equal(g.detach().numpy(), expected)
+            assert g.requires_grad
 
 
 def test_second_gradient_of_ties():

@@ -114,8 +114,7 @@ def _arguments(schedule):
 @pytest.mark.parametrize("name", ["exponential", "cosine"])
 def test_made_for_an_epoch_it_leaves_the_rates_that_are_there(name, epochs):
     """As PyTorch: those of the epoch after ``last_epoch`` are those of the one that was reached."""
-    make, rate = SCHEDULES[name]
-    schedule = make(optimizer(0.4))
+    schedule = SCHEDULES[name][0](optimizer(0.4))
     reached = rates(schedule, epochs + 1)[-1]
     schedule.optimizer.param_groups[0]["lr"] = reached
     again = type(schedule)(schedule.optimizer, *_arguments(schedule), last_epoch=epochs)
@@ -205,6 +204,18 @@ def test_a_schedule_of_ones_own():
 
 
 def test_errors():
+    for call in (
+        lambda o: StepLR(o, 2, "a"),
+        lambda o: MultiStepLR(o, [2], None),
+        lambda o: ExponentialLR(o, "a"),
+        lambda o: CosineAnnealingLR(o, 2, "a"),
+        lambda o: ReduceLROnPlateau(o, factor="a"),
+    ):
+        with pytest.raises(TypeError, match=r"LR\w*: expected a number for (gamma|eta_min|factor)"):
+            call(optimizer())
+    for bad in (3, [3]):
+        with pytest.raises(TypeError, match="LambdaLR: expected a function for lr_lambda"):
+            LambdaLR(optimizer(), bad)
     with pytest.raises(TypeError, match="MultiStepLR: expected epochs for milestones, got 5"):
         MultiStepLR(optimizer(), 5)
     for bad in (0, -3, math.nan, None):

@@ -320,6 +320,23 @@ def test_optimizing_a_variable():
     assert np.allclose(x.data.numpy(), 1 - 0.1 * 2.1)
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW, RMSprop])
+def test_rate_that_is_a_tensor(kind, shape):
+    """As its number, on whatever device: the same bits, and a schedule may change it."""
+    found = []
+    for lr in (0.25, zeros(*shape).fill_(0.25)):
+        p = Parameter(tensor([1.0, -2.0, 3.0]))
+        made = kind([p], lr=lr, weight_decay=0.1, **({"momentum": 0.9} if kind is SGD else {}))
+        schedule = ExponentialLR(made, 0.5)
+        for _ in range(3):
+            p.grad = p.detach() * 2
+            made.step()
+            schedule.step()
+        found.append(p.detach().numpy())
+    np.testing.assert_array_equal(*found)
+
+
 def test_closure():
     p = Parameter(ones(1))
     optimizer = SGD([p], lr=0.25)

@@ -52,9 +52,7 @@ class Kernel:
         key = rank, numbers, index
         found = self._compiled.get(key)
         if found is None:
-            namespace: dict[str, Any] = {"np": np, "math": math, **functions.bound()}
-            for name in ("bool_", "float32", "float64", "int32", "int64", "uint8"):
-                namespace[name] = getattr(np, name)
+            namespace = functions.namespace()
             text = self.source(rank, numbers, index)
             runtime.define(text, namespace)
             found = self._compiled[key] = runtime.compile(namespace["kernel"])
@@ -66,6 +64,9 @@ class Kernel:
         Args, in this order: n; the lengths of all axes but the first, if there are several; for
         each output, then for each input that is an array: a flat device array, the place of its
         first element, its strides in elements; a number is one argument.
+
+        Any strides. Reads each element of an input as often as it is repeated, writes each of an
+        output once. Not checked: shapes, places, overlap.
         """
         writer = Writer(self.compute)
         results = [emit.stored(writer, value, dtype) for value, dtype in self.outputs]
@@ -87,7 +88,7 @@ class Kernel:
         for (name, dtype), number in zip(self.inputs, numbers, strict=True):
             parameters += [f"{name}_"] if number else operand(name)
             load = f"{name}_" if number else at(name)
-            loads.append(f"{name} = {load}" + (f" != {'uint8(0)'}" if dtype == emit.BOOL else ""))
+            loads.append(f"{name} = {load}" + (" != uint8(0)" if dtype == emit.BOOL else ""))
         unfold = ["i0 = i"]
         for axis in reversed(range(1, rank)):
             unfold += [f"i{axis} = {index}(i0 % n{axis})", f"i0 = {index}(i0 // n{axis})"]

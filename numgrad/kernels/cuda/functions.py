@@ -46,3 +46,11 @@ def bound() -> dict[str, Any]:
                 twin if runtime.simulated() else runtime.libdevice(device_name + suffix)
             )
     return found
+
+
+def namespace() -> dict[str, Any]:
+    """The names that the text of a generated kernel may use."""
+    names: dict[str, Any] = {"np": np, "math": math, **bound()}
+    for name in ("bool_", "float32", "float64", "int32", "int64", "uint8"):
+        names[name] = getattr(np, name)
+    return names

@@ -4,7 +4,7 @@ The same names and argument order as ``numgrad.kernels.launch``.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,26 +21,6 @@ THREADS = 256
 BLOCKS_MAX = 132 * 8
 """Blocks of an elementwise launch: a grid-stride loop does the rest."""
 SIMULATED_THREADS, SIMULATED_BLOCKS = 4, 2
-
-
-class Handwritten:
-    """A handwritten kernel, compiled when it is first launched."""
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self.function, self.__doc__, self.name = function, function.__doc__, function.__name__
-        self._compiled: Any = None
-
-    def launch(self, index: int, grid: Any, block: Any, args: Sequence[Any]) -> None:
-        """Run it on device ``index``."""
-        if self._compiled is None:
-            self._compiled = runtime.compile(self.function)
-        launches.add()
-        runtime.launch(self._compiled, index, grid, block, args)
-
-
-def kernel() -> Callable[[Callable[..., None]], Handwritten]:
-    """Declare a handwritten kernel; nothing is compiled or imported for it yet."""
-    return Handwritten
 
 
 def index_type(extent: int) -> Any:

@@ -1,4 +1,4 @@
-"""Matrix products on the GPU: ``out[b] = x[b] @ y[b] (+ bias) (+ out[b])``, any strides.
+"""Matrix products on the GPU: ``out[b] = x[b] @ y[b] (+ bias)``, any strides.
 
 A block of TILE × TILE threads makes a tile of ``out``; it walks along k with a tile of ``x`` and
 one of ``y`` in shared memory (Kirk and Hwu, "Programming Massively Parallel Processors", ch. 4).
@@ -25,12 +25,12 @@ def _body(element: Any, total: Any, tile: int, I: Any) -> Callable[..., None]:
     def gemm(
         m, n, k, x, x_at, x_row, x_column, y, y_at, y_row, y_column,
         out, out_at, out_row, out_column, batch, x_batch, y_batch, out_batch,
-        bias, bias_at, biased, beta,
+        bias, bias_at, biased,
     ):  # fmt: skip
-        """``out[b, i, j] = sum_p x[b, i, p] * y[b, p, j] (+ bias[j]) (+ out[b, i, j])``.
+        """``out[b, i, j] = sum_p x[b, i, p] * y[b, p, j] (+ bias[j])``.
 
         Operands: flat device arrays, the place of the first element, strides in elements: any.
-        ``biased`` and ``beta`` are 0 or 1; bias has n elements one after another. Not checked:
+        ``biased`` is 0 or 1; bias has n elements one after another. Not checked:
         shapes, places, that out overlaps neither x, y nor bias. k may be 0.
 
         Reads x n/TILE times and y m/TILE times; writes out once. Products are added in order of p,
@@ -40,8 +40,9 @@ def _body(element: Any, total: Any, tile: int, I: Any) -> Callable[..., None]:
         y_tile = cuda.shared.array((tile, tile), element)
         tx = I(cuda.threadIdx.x)
         ty = I(cuda.threadIdx.y)
-        j = I(I(I(cuda.blockIdx.x) * tile) + tx)
-        i = I(I(I(cuda.blockIdx.y) * tile) + ty)
+        tiles = I((n + tile - 1) // tile)  # of a row; a grid's second axis would be too short
+        j = I(I(I(cuda.blockIdx.x) % tiles * tile) + tx)
+        i = I(I(I(cuda.blockIdx.x) // tiles * tile) + ty)
         for b in range(cuda.blockIdx.z, batch, cuda.gridDim.z):
             x0 = I(x_at + I(b * x_batch))
             y0 = I(y_at + I(b * y_batch))
@@ -65,8 +66,6 @@ def _body(element: Any, total: Any, tile: int, I: Any) -> Callable[..., None]:
                 place = I(I(out_at + I(b * out_batch)) + I(I(i * out_row) + I(j * out_column)))
                 if biased:
                     s += total(bias[I(bias_at + j)])
-                if beta:
-                    s += total(out[place])
                 out[place] = element(s)
 
     return gemm
@@ -110,10 +109,9 @@ def product(
     x: DeviceArray,
     y: DeviceArray,
     bias: DeviceArray | None = None,
-    beta: int = 0,
     tile: int | None = None,
 ) -> None:
-    """``out (b?, m, n) = x (b?, m, k) @ y (b?, k, n) (+ bias (n,)) (+ out if beta)``: one launch
+    """``out (b?, m, n) = x (b?, m, k) @ y (b?, k, n) (+ bias (n,))``: one launch
     over at most one batch axis, any strides, bias contiguous."""
     m, n, k = out.shape[-2], out.shape[-1], x.shape[-1]
     size = out.itemsize
@@ -121,7 +119,7 @@ def product(
     if not m * n * batch:
         return
     given = [a for a in (x, y, out, bias) if a is not None]
-    I = index_type(max(a.block.nbytes // size for a in given))
+    I = index_type(max(m, n, k, batch, *(a.block.nbytes // size for a in given)))
     if tile is None:
         tile = SIMULATED_TILE if runtime.simulated() else TILE
 
@@ -135,8 +133,8 @@ def product(
     args = [I(m), I(n), I(k), *operand(x), *operand(y), *operand(out)]
     args += [I(batch), step(x), step(y), step(out)]
     held = out if bias is None else bias
-    args += [held.block.typed(held.dtype), I(held.offset // size), I(bias is not None), I(beta)]
-    grid = -(-n // tile), -(-m // tile), min(batch, 65535)
+    args += [held.block.typed(held.dtype), I(held.offset // size), I(bias is not None)]
+    grid = -(-n // tile) * -(-m // tile), 1, min(batch, runtime.GRID_MAX[2])
     launches.add()
     compiled = KERNELS[out.dtype.name].variant(tile, I)
     runtime.launch(compiled, out.index, grid, (tile, tile), args)

@@ -5,7 +5,6 @@ combines in a tree in shared memory. A long axis with few outputs is cut into ch
 reduced to partial results first. The order depends on the shape alone: always the same bits.
 """
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -143,9 +142,7 @@ def _kernel(
     key = reduction.name, dtype, out, mapped, final
     found = _kernels.get(key)
     if found is None:
-        namespace: dict[str, Any] = {"np": np, "math": math, **functions.bound()}
-        for name in ("bool_", "float32", "float64", "int32", "int64", "uint8"):
-            namespace[name] = getattr(np, name)
+        namespace = functions.namespace()
         runtime.define(source(reduction, dtype, out, mapped, final, _lanes()), namespace)
         found = _kernels[key] = runtime.compile(namespace["kernel"])
     return found
@@ -206,9 +203,8 @@ def reduce(
     wide = reduction.accumulate(x.dtype)
     target = workspace((outer, chunks, inner), wide) if cut else out
     kernel = _kernel(reduction, x.dtype, target.dtype, True, not cut)
-    _launch(
-        kernel, target, x, centre, (outer, length, inner), strides, chunk, chunks, divisor
-    )  # fmt: skip
+    lengths = outer, length, inner
+    _launch(kernel, target, x, centre, lengths, strides, chunk, chunks, divisor)
     if cut:
         size = target.itemsize
         rows = (chunks * inner * size, inner * size, size)

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+GRID_MAX = 2**31 - 1, 65535, 65535
+"""Blocks of a grid, an axis: the limits of CUDA devices."""
+
 
 class NoDeviceError(RuntimeError):
     """There is no CUDA device to work on; the text says what is missing."""
@@ -52,7 +55,13 @@ def missing() -> str | None:
     """What is missing for a device to be there, in words; None if one is."""
     if importlib.util.find_spec("numba_cuda") is None:
         return "the package numba-cuda is not installed: pip install 'numgrad-jit[cuda]'"
-    from numba import cuda
+    try:
+        from numba import cuda
+    except Exception as error:  # whatever a part of numba-cuda that is not there or broken raises
+        return (
+            f"numba-cuda cannot be imported ({type(error).__name__}: {error}): "
+            "pip install 'numgrad-jit[cuda]' again"
+        )
 
     if getattr(cuda, "implementation", "") != "NVIDIA":
         return "numba.cuda is Numba's own and not that of numba-cuda: start Python without -S"
@@ -177,6 +186,9 @@ def launch(kernel: Any, index: int, grid: Any, block: Any, args: Any) -> None:
         if not simulated():
             kernel[grid, block](*args)
             return
+        sizes = (*grid, 1, 1)[:3] if isinstance(grid, tuple) else (grid, 1, 1)
+        if any(n > most for n, most in zip(sizes, GRID_MAX, strict=True)):
+            raise ValueError(f"launch: expected at most {GRID_MAX} blocks, got {grid}")
         with warnings.catch_warnings():
             # Plain NumPy warns of overflow, division by 0 and invalid values; a GPU does not.
             warnings.simplefilter("ignore", RuntimeWarning)

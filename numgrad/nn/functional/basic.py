@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from ... import ops
+from ...ops.declare import NUMBERS
 from ...ops.primitive import tensor_operand
 from ...ops.random import dropout_channels
 from ...tensor import Tensor
@@ -16,6 +17,15 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return ops.linear(input, weight, bias)
 
 
+def check_probability(op: str, p: Any) -> None:
+    """Raise ValueError unless p is a number in [0, 1]."""
+    if not isinstance(p, NUMBERS) or not 0 <= p <= 1:
+        raise ValueError(
+            f"{op}: expected a probability in [0, 1] for p, got {p!r}; dropout probability has to "
+            "be between 0 and 1"
+        )
+
+
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and divide the others by 1 - p, when ``training``.
 
@@ -25,8 +35,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Notes: N. Srivastava et al., "Dropout: a simple way to prevent neural networks from
         overfitting" (JMLR 2014).
     """
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    check_probability("dropout", p)
     if not training or p == 0:
         return input
     return ops.dropout(input, p, inplace=inplace)
@@ -47,8 +56,7 @@ def dropout2d(
     Notes: J. Tompson et al., "Efficient object localization using convolutional networks"
         (CVPR 2015).
     """
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    check_probability("dropout2d", p)
     if not training or p == 0:
         return input
     return dropout_channels(input, p, inplace)

@@ -20,7 +20,8 @@ def pad(input: Tensor, pad: tuple[int, ...], mode: str = "constant", value: Any 
     Raises:
         ShapeError: pad is no list of pairs, does not fit the input, or reaches farther than the
             mode can.
-        RangeError: value is out of the range of the dtype, or the mode takes none.
+        RangeError: pad is beyond 2**31; value is out of the range of the dtype, or the mode takes
+            none.
         TypeError: pad is not of integers, or value is no number.
         NotImplementedError: there is no such mode.
     """

@@ -1,4 +1,4 @@
-"""Helpers for training: bounds on gradients, and parameters as one vector."""
+"""Helpers for training: gradient clipping, and parameters as one vector."""
 
 from .clip import clip_grad_norm, clip_grad_norm_, clip_grad_value_
 from .vector import parameters_to_vector, vector_to_parameters

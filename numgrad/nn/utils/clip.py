@@ -1,4 +1,4 @@
-"""Bounds on gradients. They change them in place and take no part in a graph."""
+"""Clipping of gradients. It changes them in place and takes no part in a graph."""
 
 import math
 from collections.abc import Iterable
