@@ -177,7 +177,8 @@ def _convolve(
     if pointwise and out.shape[2:] == x.shape[2:]:
         out, x, residual = _rows_joined(out, x, residual)
     slots = _geometry(out, x, w, stride, padding, dilation)
-    slots.update(scale=_address(scale), shift=_address(shift), clamp=_address(clamp))
+    vectors = {"scale": scale, "shift": shift, "clamp": clamp}
+    slots.update({name: launch.address_or_0(array) for name, array in vectors.items()})
     if residual is not None:
         slots.update(_operand("residual", "nchw", residual))
     parallel = out.size * depth * math.prod(taps) >= PARALLEL_MIN
@@ -238,7 +239,3 @@ def _operand(name: str, axes: Sequence[str], array: np.ndarray) -> dict[str, int
     for axis, stride in zip(axes, array.strides, strict=True):
         slots[f"{name}_{axis}"] = stride // array.itemsize
     return slots
-
-
-def _address(array: np.ndarray | None) -> int:
-    return 0 if array is None else launch.address(array)

@@ -65,6 +65,7 @@ class Split:
         return self.workers
 
     address = staticmethod(launch.address)
+    address_or_0 = staticmethod(launch.address_or_0)
 
 
 @pytest.fixture
