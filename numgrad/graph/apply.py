@@ -4,7 +4,6 @@ If nothing is recorded, nothing exists that would not exist without autograd: no
 value, no aux result.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,11 +55,7 @@ Kept = dict[int, tuple[np.ndarray, Storage]]
 
 def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run ``op``; one value, or a tuple if the op has several outs. Operands may be None."""
-    room, run = allocate, op.run
-    if devices.used:
-        where = check_device(op, inputs)
-        if where is not devices.CPU:
-            room, run = functools.partial(allocate_on, where), op.run_cuda
+    where = check_device(op, inputs) if devices.used else devices.CPU
     how = mode.decide(inputs)
     specs = None if op.view else op.infer(inputs, attrs)
     variable = False
@@ -78,8 +73,12 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     results: Any
     if specs is not None and len(specs) == 1:  # written out: nearly every call comes through here
         shape, dtype = specs[0]
-        array, storage = room(shape, dtype, op.name)
-        aux = run((array,), arrays, attrs, how == RECORD)
+        if where is devices.CPU:
+            array, storage = allocate(shape, dtype, op.name)
+            aux = op.run((array,), arrays, attrs, how == RECORD)
+        else:
+            array, storage = allocate_on(where, shape, dtype, op.name)
+            aux = op.run_cuda((array,), arrays, attrs, how == RECORD)
         result = make(array, storage, variable)
         if how != RECORD:
             if how == VOLATILE:
@@ -90,7 +89,8 @@ def apply(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
             return result
         results = (result,)
     elif specs is not None:
-        made = [room(shape, dtype, op.name) for shape, dtype in specs]
+        made = [allocate_on(where, shape, dtype, op.name) for shape, dtype in specs]
+        run = op.run if where is devices.CPU else op.run_cuda
         aux = run([array for array, _ in made], arrays, attrs, how == RECORD)
         results = [make(array, storage, variable) for array, storage in made]
     elif op.view:
