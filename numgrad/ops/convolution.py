@@ -45,7 +45,7 @@ def _geometry(
     """The attributes as the kernels take them: pairs."""
     if len(stride) == 1:
         stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
-    return {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return _named(stride, padding, dilation, groups)
 
 
 def _shift(bias: np.ndarray | None) -> np.ndarray | None:
@@ -53,10 +53,8 @@ def _shift(bias: np.ndarray | None) -> np.ndarray | None:
 
 
 def _of_channels(g: Any) -> Any:
-    """The sum over all axes but the channels'. Space first: those axes merge, so nothing is
-    copied."""
-    planes = sum_over(g, axes=tuple(range(2, g.dim())), keepdim=False)
-    return sum_over(planes, axes=(0,), keepdim=False)
+    """The sum over all axes but the channels'."""
+    return sum_over(g, axes=(0, *range(2, g.dim())), keepdim=False)
 
 
 def _infer(x: Any, weight: Any, bias: Any = None, *, size: Any, groups: int, **attrs: Any) -> Any:

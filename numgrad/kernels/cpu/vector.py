@@ -142,10 +142,6 @@ def prefetch_value(builder, pointer_):
     builder.call(fetch, [builder.bitcast(pointer_, I8.as_pointer()), read, all_levels, data])
 
 
-def _first_lanes(builder, type_, count):
-    return _lanes_between(builder, type_, i64(0), count)
-
-
 def _lanes_between(builder, type_, first, last):
     """A mask of the lanes from ``first`` to before ``last``, which may lie outside the vector."""
     wide = ir.VectorType(I64, type_.count)
@@ -323,34 +319,43 @@ def prefetch(typingctx, t, base, index):
     return types.void(t, types.int64, types.int64), codegen
 
 
+def _masked_load(builder, type_, place, align, mask):
+    typed = builder.bitcast(place, type_.as_pointer())
+    arguments = [typed, ir.Constant(I32, align), mask, zero_vector(type_)]
+    return builder.call(_masked(builder, "load", type_), arguments)
+
+
+def _load_lanes(builder, t, base, index, first, last):
+    """Lanes ``first`` to before ``last``: without a mask where these are all."""
+    type_, align = vector_type(t), t.bitwidth // 8
+    place = builder.gep(pointer(builder, base, element_type(t)), [index])
+    whole = builder.and_(
+        builder.icmp_signed("<=", first, i64(0)),
+        builder.icmp_signed(">=", last, i64(type_.count)),
+    )
+    with builder.if_else(whole) as (all_of_it, some):
+        with all_of_it:
+            value = load_vector(builder, place, type_, align)
+            from_all = builder.block
+        with some:
+            mask = _lanes_between(builder, type_, first, last)
+            masked = _masked_load(builder, type_, place, align, mask)
+            from_some = builder.block
+    result = builder.phi(type_)
+    result.add_incoming(value, from_all)
+    result.add_incoming(masked, from_some)
+    return result
+
+
 @intrinsic
 def load_some(typingctx, t, base, index, count):
     """The first ``count`` lanes at ``base[index]``, zeros in the others, which are not read."""
 
     def codegen(context, builder, signature, args):
-        type_, align = vector_type(t), t.bitwidth // 8
-        place = builder.gep(pointer(builder, args[1], element_type(t)), [args[2]])
-        whole = builder.icmp_signed(">=", args[3], i64(type_.count))
-        with builder.if_else(whole) as (all_of_it, some):
-            with all_of_it:
-                value = load_vector(builder, place, type_, align)
-                from_all = builder.block
-            with some:
-                mask = _first_lanes(builder, type_, args[3])
-                masked = _masked_load(builder, type_, place, align, mask)
-                from_some = builder.block
-        result = builder.phi(type_)
-        result.add_incoming(value, from_all)
-        result.add_incoming(masked, from_some)
-        return result
+        _, base_, index_, count_ = args
+        return _load_lanes(builder, t, base_, index_, i64(0), count_)
 
     return Vector(t)(t, types.int64, types.int64, types.int64), codegen
-
-
-def _masked_load(builder, type_, place, align, mask):
-    typed = builder.bitcast(place, type_.as_pointer())
-    arguments = [typed, ir.Constant(I32, align), mask, zero_vector(type_)]
-    return builder.call(_masked(builder, "load", type_), arguments)
 
 
 @intrinsic
@@ -359,24 +364,7 @@ def load_between(typingctx, t, base, index, first, last):
     read: their addresses need not exist."""
 
     def codegen(context, builder, signature, args):
-        type_, align = vector_type(t), t.bitwidth // 8
-        place = builder.gep(pointer(builder, args[1], element_type(t)), [args[2]])
-        whole = builder.and_(
-            builder.icmp_signed("<=", args[3], i64(0)),
-            builder.icmp_signed(">=", args[4], i64(type_.count)),
-        )
-        with builder.if_else(whole) as (all_of_it, some):
-            with all_of_it:
-                value = load_vector(builder, place, type_, align)
-                from_all = builder.block
-            with some:
-                mask = _lanes_between(builder, type_, args[3], args[4])
-                masked = _masked_load(builder, type_, place, align, mask)
-                from_some = builder.block
-        result = builder.phi(type_)
-        result.add_incoming(value, from_all)
-        result.add_incoming(masked, from_some)
-        return result
+        return _load_lanes(builder, t, *args[1:])
 
     return Vector(t)(t, *[types.int64] * 4), codegen
 
@@ -436,7 +424,7 @@ def store_some(typingctx, base, index, value, count):
                         args[2],
                         builder.bitcast(place, type_.as_pointer()),
                         ir.Constant(I32, align),
-                        _first_lanes(builder, type_, args[3]),
+                        _lanes_between(builder, type_, i64(0), args[3]),
                     ],
                 )
         return context.get_dummy_value()
