@@ -19,7 +19,7 @@ help: ## this list
 
 .venv/.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP_INSTALL) -e ".[test,cli]"
+	$(BIN)/python $(PIP_INSTALL) -e ".[test,cli,vision]"
 	@touch $@
 
 .venv/.stamp-lint: .venv/.stamp
@@ -28,7 +28,7 @@ help: ## this list
 
 .venv-compare/.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv-compare
-	.venv-compare/bin/python $(PIP_INSTALL) -e ".[compare,test]"
+	.venv-compare/bin/python $(PIP_INSTALL) -e ".[compare,test,vision]"
 	@touch $@
 
 .venv-demo/.stamp: pyproject.toml

@@ -45,7 +45,7 @@ def _apart(tmp_path, monkeypatch):
 # ----------------------------------------------------------------------------------------- README
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_readme_example(index, capsys):
     ng.manual_seed(0)
     body = blocks(README, "python")[index][1]
@@ -68,13 +68,15 @@ def test_readme_example(index, capsys):
         with ng.memory.track() as loss_alone:
             namespace["loss"] = ng.nn.functional.cross_entropy(scores, namespace["labels"])
         assert out.startswith(f"{4 * 512 * 4 + loss_alone.saved_bytes} bytes kept")
+    elif index == 5:
+        assert namespace["state"]["step"] == 7 and os.listdir() == ["training.pth"]
     else:
         # The input, which the caller holds too, and the results of relu and exp: 64 × 500 floats.
         assert out.startswith(f"3 nodes keep {3 * 64 * 500 * 4} bytes; peak ")
 
 
 def test_readme_has_all_its_examples():
-    assert len(blocks(README, "python")) == 5
+    assert len(blocks(README, "python")) == 6
 
 
 def test_readme_commands():
@@ -207,18 +209,22 @@ def test_errors_page_names_every_class():
 @pytest.mark.parametrize("row", re.findall(r"^\| `(\w+)` \| (`.+?) \|", ERRORS, re.M))
 def test_errors_page_bases(row):
     from numgrad.checkpoint import CheckpointError
+    from numgrad.data.pictures import PictureError
     from numgrad.graph.errors import DeviceError, DtypeError, GradError, RangeError, ShapeError
     from numgrad.kernels.cuda.runtime import NoDeviceError
     from numgrad.kernels.store import StoreWarning
+    from numgrad.models import DownloadError
     from numgrad.nn import StateDictError
 
     known = (
         CheckpointError,
         DeviceError,
+        DownloadError,
         DtypeError,
         GradError,
         NoDeviceError,
         NotImplementedError,
+        PictureError,
         RangeError,
         ShapeError,
         StateDictError,

@@ -154,3 +154,123 @@ def test_volatile_is_honoured() -> None:
         warnings.simplefilter("ignore")
         constant = torch.autograd.Variable(torch.ones(2).double(), volatile=True)
     assert (constant * theirs).requires_grad
+
+
+# ------------------------------------------------------------------------------------- state dicts
+
+
+def state_of(t: Any, **more: Any) -> dict[str, Any]:
+    """Ones for a Linear(2, 2), and more."""
+    return {"weight": tensor(t, np.ones((2, 2), "f4")), "bias": tensor(t, np.ones(2, "f4")), **more}
+
+
+def zeros_linear(t: Any) -> Any:
+    layer = t.nn.Linear(2, 2)
+    for parameter in layer.parameters():
+        parameter.data.zero_()
+    return layer
+
+
+def test_a_load_that_fails_changes_nothing() -> None:
+    """PyTorch copies what fits, then raises."""
+    left = []
+    for t in (numgrad, torch):
+        layer = zeros_linear(t)
+        with pytest.raises(RuntimeError, match="size mismatch for bias"):
+            layer.load_state_dict(state_of(t, bias=tensor(t, np.ones(3, "f4"))))
+        left.append(array_of(layer.weight).tolist())
+    assert left == [[[0.0, 0.0]] * 2, [[1.0, 1.0]] * 2]
+
+
+def test_values_of_the_modules_own_memory() -> None:
+    """Swapped entries of its own state dict are swapped; PyTorch reads what it has written."""
+    found = []
+    for t in (numgrad, torch):
+        pair = t.nn.Sequential(*(t.nn.Linear(1, 1, bias=False) for _ in range(2)))
+        for i, layer in enumerate(pair):
+            layer.weight.data.fill_(i)
+        state = pair.state_dict()
+        state["0.weight"], state["1.weight"] = state["1.weight"], state["0.weight"]
+        pair.load_state_dict(state)
+        found.append([layer.weight.item() for layer in pair])
+    assert found == [[1.0, 0.0], [1.0, 1.0]]
+
+
+def test_names_after_a_prefix() -> None:
+    """As DataParallel and compile() save them: taken without it, with a warning."""
+    for prefix in ("module.", "_orig_mod."):
+        state = {prefix + name: value for name, value in state_of(numgrad).items()}
+        with pytest.warns(UserWarning, match=f"every name starts with '{prefix}'"):
+            zeros_linear(numgrad).load_state_dict(state)
+        state = {prefix + name: value for name, value in state_of(torch).items()}
+        with pytest.raises(RuntimeError, match="Missing key"):
+            zeros_linear(torch).load_state_dict(state)
+
+
+def test_a_checkpoint_in_place_of_a_state_dict() -> None:
+    """With strict=False PyTorch loads nothing and says nothing."""
+    for strict in (True, False):
+        for t in (numgrad, torch):
+            layer, whole = zeros_linear(t), {"state_dict": state_of(t), "epoch": 3}
+            if t is torch and not strict:
+                assert layer.load_state_dict(whole, strict=False).missing_keys == ["weight", "bias"]
+                continue
+            with pytest.raises(RuntimeError) as error:
+                layer.load_state_dict(whole, strict=strict)
+            assert ("state_dict['state_dict'] has them" in str(error.value)) == (t is numgrad)
+
+
+def test_counters_of_batch_norm() -> None:
+    """Missing or too many: PyTorch misses it in what its newer versions saved."""
+    for t in (numgrad, torch):
+        without, more = t.nn.BatchNorm1d(2).state_dict(), t.nn.BatchNorm1d(2).state_dict()
+        counter = without.pop("num_batches_tracked")
+        del more["running_mean"], more["running_var"]
+        assert counter.item() == 0
+        for state, norm in (
+            (without, t.nn.BatchNorm1d(2)),
+            (more, t.nn.BatchNorm1d(2, track_running_stats=False)),
+        ):
+            if t is numgrad:
+                assert norm.load_state_dict(state) == ([], [])
+            else:
+                with pytest.raises(RuntimeError, match="num_batches_tracked"):
+                    norm.load_state_dict(state)
+
+
+def test_values_that_are_arrays() -> None:
+    """Of any dtype and byte order; and one element goes into one, () into (1,)."""
+    for t in (numgrad, torch):
+        layer, buffer = zeros_linear(t), t.nn.Module()
+        buffer.register_buffer("b", tensor(t, np.zeros(1)))
+        for module, state in (
+            (layer, state_of(t, bias=np.array([1, 2], ">i2"))),
+            (buffer, {"b": tensor(t, np.array(2.0))}),
+        ):
+            if t is numgrad:
+                module.load_state_dict(state)
+            else:
+                with pytest.raises(RuntimeError):
+                    module.load_state_dict(state)
+        if t is numgrad:
+            assert layer.bias.tolist() == [1.0, 2.0] and buffer.b.tolist() == [2.0]
+
+
+def test_state_of_another_optimizer() -> None:
+    """Of another shape, another kind, with lr < 0: PyTorch takes it, and fails or goes astray at a
+    later step."""
+    for t in (numgrad, torch):
+        groups = [{"lr": 0.1, "params": [0]}]
+        of_adam = {name: tensor(t, np.ones(2)) for name in ("exp_avg", "exp_avg_sq")}
+        for state in (
+            {"state": {0: {"momentum_buffer": tensor(t, np.ones(3))}}, "param_groups": groups},
+            {"state": {0: of_adam}, "param_groups": groups},
+            {"state": {}, "param_groups": [{"lr": -1, "params": [0]}]},
+        ):
+            optimizer = t.optim.SGD([tensor(t, np.ones(2), True)], lr=0.5, momentum=0.9)
+            if t is torch:
+                optimizer.load_state_dict(state)
+            else:
+                with pytest.raises(ValueError, match="expected "):
+                    optimizer.load_state_dict(state)
+                assert optimizer.param_groups[0]["lr"] == 0.5 and not optimizer.state

@@ -205,6 +205,18 @@ BAD: list[tuple[str, Any]] = [
             {"weight": v(t, 2, 2), "bias": v(t, 2), "x": v(t, 1)}
         ),
     ),
+    (
+        "load_state_dict of lists",
+        lambda t: t.nn.Linear(2, 2).load_state_dict({"weight": v(t, 2, 2), "bias": [1.0, 2.0]}),
+    ),
+    ("load_state_dict of a number", lambda t: t.nn.Linear(2, 2).load_state_dict(3)),
+    ("load_state_dict, expanded", lambda t: into_buffer(t, v(t, 1).expand(2))),
+    ("load_state_dict, inference", lambda t: into_buffer(t, t.inference_mode()(v)(t, 2))),
+    ("load_state_dict of SGD, groups", lambda t: into_sgd(t, {"state": {}, "param_groups": []})),
+    (
+        "load_state_dict of SGD, sizes",
+        lambda t: into_sgd(t, {"state": {}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}),
+    ),
     ("an unknown attribute", lambda t: t.nn.Linear(2, 2).absent),
     ("a tensor as a parameter", lambda t: setattr(t.nn.Linear(2, 2), "weight", v(t, 2, 2))),
     ("Dropout(2)", lambda t: t.nn.Dropout(2)),
@@ -245,6 +257,16 @@ def changed_operand(x: Any) -> None:
 
 def two_groups(t: Any, p: Any) -> None:
     t.optim.SGD([{"params": [p]}, {"params": [p]}], lr=0.1)
+
+
+def into_buffer(t: Any, buffer: Any) -> None:
+    module = t.nn.Module()
+    module.register_buffer("b", buffer)
+    module.load_state_dict({"b": v(t, 2)})
+
+
+def into_sgd(t: Any, state: Any) -> None:
+    t.optim.SGD([v(t, 2, grad=True)], lr=0.1).load_state_dict(state)
 
 
 OURS_IS_WIDER = {

@@ -216,6 +216,69 @@ def test_float32_with_first_values() -> None:
     assert middle <= FACTOR
 
 
+CLASSIC = ("alexnet", "vgg16", "vgg11_bn", "squeezenet1_0", "squeezenet1_1")
+ODD = 65
+"""A size of which pooling cuts the last windows, or leaves out the last pixels."""
+
+
+def pair(name: str, **options: Any) -> tuple[Any, Any]:
+    """PyTorch's network with He's first values, and ours with the same numbers."""
+    torch.manual_seed(7)
+    reference = getattr(torch_networks, name)(**options)
+    for module in reference.modules():
+        if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear)):
+            torch.nn.init.kaiming_normal_(module.weight)
+    model = getattr(models, name)(**options)
+    ours = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    state = reference.state_dict()
+    assert list(ours.items()) == [(key, tuple(value.shape)) for key, value in state.items()]
+    model.load_state_dict({key: value.numpy() for key, value in state.items()})
+    return reference, model
+
+
+@pytest.mark.parametrize("name", [*CLASSIC, "resnet34", "resnet101", "resnet152"])
+def test_logits(name: str) -> None:
+    reference, model = pair(name)
+    x = pictures(size=ODD, batch=2)[0].astype(np.float32)
+    with torch.no_grad(), numgrad.no_grad():
+        expected = reference.eval()(torch.tensor(x)).numpy()
+        found = relative(model.eval()(numgrad.tensor(x)).numpy(), expected)
+    assert expected.shape == (2, 1000) and expected.std() > 1e-2
+    count("network", "logits", "float32", f"{name}, 2 × {ODD} × {ODD}", found)
+    assert found <= LOGITS["float32"], f"{name}: error {found:.1e}"
+
+
+@pytest.mark.parametrize("name", CLASSIC)
+def test_gradients_of_classic_networks(name: str) -> None:
+    """In training and float64, without dropout; one linear layer stands for the three, which are
+    nearly all of the weights."""
+    reference, model = pair(name, dropout=0.0, num_classes=10)
+    if not name.startswith("squeezenet"):
+        inputs = reference.classifier[0 if name.startswith("vgg") else 1].in_features
+        reference.classifier = torch.nn.Linear(inputs, 10)
+        model.classifier = numgrad.nn.Linear(inputs, 10)
+        head = reference.classifier.state_dict().items()
+        model.classifier.load_state_dict({key: value.numpy() for key, value in head})
+    found = []
+    for t, network in ((numgrad, model), (torch, reference)):
+        network.to(t.float64).train()
+        images, labels = pictures(size=ODD, batch=2)
+        logits = network(t.tensor(images))
+        t.nn.functional.cross_entropy(logits, t.tensor(labels)).backward()
+        arrays = {f"grad of {key}": array_of(p.grad) for key, p in network.named_parameters()}
+        arrays |= {key: array_of(buffer) for key, buffer in network.named_buffers()}
+        found.append({"logits": array_of(logits), **arrays})
+    ours, expected = found
+    assert list(ours) == list(expected)
+    for key, array in expected.items():
+        assert ours[key].dtype == array.dtype and ours[key].shape == array.shape
+        # The gradient of a bias before batch-norm is 0; of no weight is it anywhere near.
+        assert np.abs(array).max() > 1e-3 or not key.endswith("weight")
+        error = relative(ours[key], array)
+        count("network", "classic", "float64", f"{name}, {key}", error)
+        assert error <= GRADIENTS["float64"], f"{name}: {key}, error {error:.1e}"
+
+
 SMALL: dict[str, tuple[Any, Any, tuple[int, int], float]] = {
     "lenet": (models.lenet, torch_networks.lenet, (1, 28), 0.15),
     "cifar_resnet20": (models.cifar_resnet20, torch_networks.cifar_resnet20, (3, 32), 0.001),

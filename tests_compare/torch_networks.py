@@ -1,4 +1,4 @@
-"""PyTorch's own ResNet, MobileNetV2, LeNet and CIFAR ResNet, written out with torchvision's names.
+"""PyTorch's own networks of `numgrad.models`, written out with torchvision's names.
 
 torchvision is not needed for the comparisons. Nothing here knows numgrad.
 """
@@ -90,8 +90,20 @@ def resnet18(**options: Any) -> ResNet:
     return ResNet(BasicBlock, [2, 2, 2, 2], **options)
 
 
+def resnet34(**options: Any) -> ResNet:
+    return ResNet(BasicBlock, [3, 4, 6, 3], **options)
+
+
 def resnet50(**options: Any) -> ResNet:
     return ResNet(Bottleneck, [3, 4, 6, 3], **options)
+
+
+def resnet101(**options: Any) -> ResNet:
+    return ResNet(Bottleneck, [3, 4, 23, 3], **options)
+
+
+def resnet152(**options: Any) -> ResNet:
+    return ResNet(Bottleneck, [3, 8, 36, 3], **options)
 
 
 # ------------------------------------------------------------------------------------ MobileNetV2
@@ -148,6 +160,118 @@ class MobileNetV2(nn.Module):
 
 def mobilenet_v2(**options: Any) -> MobileNetV2:
     return MobileNetV2(**options)
+
+
+# ------------------------------------------------------------------------ AlexNet, VGG, SqueezeNet
+
+
+class AlexNet(nn.Module):
+    def __init__(self, num_classes: int = 1000, dropout: float = 0.5) -> None:
+        super().__init__()
+        relu = nn.ReLU
+        self.features = nn.Sequential(
+            *(nn.Conv2d(3, 64, 11, 4, 2), relu(inplace=True), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(64, 192, 5, 1, 2), relu(inplace=True), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(192, 384, 3, 1, 1), relu(inplace=True)),
+            *(nn.Conv2d(384, 256, 3, 1, 1), relu(inplace=True)),
+            *(nn.Conv2d(256, 256, 3, 1, 1), relu(inplace=True), nn.MaxPool2d(3, 2)),
+        )
+        self.avgpool = nn.AdaptiveAvgPool2d(6)
+        self.classifier = nn.Sequential(
+            *(nn.Dropout(dropout), nn.Linear(9216, 4096), relu(inplace=True)),
+            *(nn.Dropout(dropout), nn.Linear(4096, 4096), relu(inplace=True)),
+            nn.Linear(4096, num_classes),
+        )
+
+    def forward(self, x: Any) -> Any:
+        return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+
+
+def alexnet(**options: Any) -> AlexNet:
+    return AlexNet(**options)
+
+
+class VGG(nn.Module):
+    def __init__(
+        self, counts: list[int], normed: bool, num_classes: int = 1000, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        cin = 3
+        for stage, count in enumerate(counts):
+            cout = min(64 << stage, 512)
+            for _ in range(count):
+                layers.append(nn.Conv2d(cin, cout, 3, 1, 1))
+                if normed:
+                    layers.append(nn.BatchNorm2d(cout))
+                layers.append(nn.ReLU(inplace=True))
+                cin = cout
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.avgpool = nn.AdaptiveAvgPool2d(7)
+        self.classifier = nn.Sequential(
+            *(nn.Linear(25088, 4096), nn.ReLU(inplace=True), nn.Dropout(dropout)),
+            *(nn.Linear(4096, 4096), nn.ReLU(inplace=True), nn.Dropout(dropout)),
+            nn.Linear(4096, num_classes),
+        )
+
+    def forward(self, x: Any) -> Any:
+        return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+
+
+def vgg11_bn(**options: Any) -> VGG:
+    return VGG([1, 1, 2, 2, 2], True, **options)
+
+
+def vgg16(**options: Any) -> VGG:
+    return VGG([2, 2, 3, 3, 3], False, **options)
+
+
+class Fire(nn.Module):
+    def __init__(self, cin: int, between: int, cout: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(cin, between, 1)
+        self.expand1x1 = nn.Conv2d(between, cout, 1)
+        self.expand3x3 = nn.Conv2d(between, cout, 3, 1, 1)
+
+    def forward(self, x: Any) -> Any:
+        x = F.relu(self.squeeze(x))
+        return torch.cat([F.relu(self.expand1x1(x)), F.relu(self.expand3x3(x))], 1)
+
+
+class SqueezeNet(nn.Module):
+    def __init__(
+        self, first: nn.Conv2d, halves: list[int], num_classes: int = 1000, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [first, nn.ReLU(inplace=True)]
+        cin = first.out_channels
+        for half in halves:  # 0: pooling
+            if half:
+                layers.append(Fire(cin, half // 4, half))
+                cin = 2 * half
+            else:
+                layers.append(nn.MaxPool2d(3, 2, ceil_mode=True))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout),
+            nn.Conv2d(512, num_classes, 1),
+            nn.ReLU(inplace=True),
+            nn.AdaptiveAvgPool2d(1),
+        )
+
+    def forward(self, x: Any) -> Any:
+        return torch.flatten(self.classifier(self.features(x)), 1)
+
+
+def squeezenet1_0(**options: Any) -> SqueezeNet:
+    halves = [0, 64, 64, 128, 0, 128, 192, 192, 256, 0, 256]
+    return SqueezeNet(nn.Conv2d(3, 96, 7, 2), halves, **options)
+
+
+def squeezenet1_1(**options: Any) -> SqueezeNet:
+    halves = [0, 64, 64, 0, 128, 128, 0, 192, 192, 256, 256]
+    return SqueezeNet(nn.Conv2d(3, 64, 3, 2), halves, **options)
 
 
 # --------------------------------------------------------------------------------- small pictures

@@ -2,27 +2,45 @@
 
 The new bytes go to a temporary file in the same folder, which is flushed to the disk and then
 renamed over the old one; at last the folder is flushed. A process that dies in between leaves its
-temporary behind; the next save to the same file sweeps it away.
+temporary behind; the next save into the same folder sweeps it away.
 """
 
+import errno
 import hashlib
 import itertools
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
+MAX_NAME = 100
+"""Bytes of the target's name that stand in the temporary's; some file systems allow 143 in all."""
+
 _count = itertools.count()
+_living: set[str] = set()
+"""Names of the temporaries that this process is writing."""
 
 
 def _host() -> str:
-    """Six characters that tell machines (and containers) apart: process ids mean nothing abroad."""
-    return hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:6]
+    """Six characters that tell machines and containers apart: process ids mean nothing abroad."""
+    here = os.uname().nodename
+    with suppress(OSError):  # containers may share the machine's name, but not its processes
+        here += os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(os.fsencode(here)).hexdigest()[:6]
 
 
-def _temporary(name: str) -> str:
-    return f".{name}.{_host()}-{os.getpid()}-{next(_count)}.tmp"
+def _temporary(folder: str, name: str) -> str:
+    """A name for a new file in a folder; that it is numgrad's and whose stands in it."""
+    encoded = os.fsencode(name)
+    if len(encoded) > MAX_NAME:
+        name = encoded[:MAX_NAME].decode("utf-8", "ignore")
+    while True:
+        temporary = f".{name}.numgrad-{_host()}-{os.getpid()}-{next(_count)}.tmp"
+        # One of an earlier process of our id may be there that could not be removed.
+        if not os.path.lexists(os.path.join(folder, temporary)):
+            return temporary
 
 
 def _alive(pid: int) -> bool:
@@ -37,67 +55,115 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def sweep(folder: str, name: str) -> None:
-    """Remove the temporaries that dead processes of this machine left beside ``folder/name``."""
-    start = f".{name}.{_host()}-"
+def sweep(folder: str) -> None:
+    """Remove the temporaries that dead processes of this machine left in a folder."""
+    pattern = re.compile(rf"\..*\.numgrad-{_host()}-([1-9][0-9]*)-[0-9]+\.tmp", re.DOTALL)
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(start) and entry.name.endswith(".tmp"):
-                pid = entry.name[len(start) :].split("-")[0]
-                if pid.isdecimal() and 0 < int(pid) != os.getpid() and not _alive(int(pid)):
-                    with suppress(OSError):
-                        os.unlink(entry.path)
+            found = pattern.fullmatch(entry.name)
+            if found is None:
+                continue
+            # After a restart, an earlier process may have had the id that is ours now.
+            pid = int(found[1])
+            living = entry.name in _living if pid == os.getpid() else _alive(pid)
+            if not living:
+                with suppress(OSError):
+                    os.unlink(entry.path)
 
 
 def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:  # a folder that may be written but not listed; the data are flushed
+        return
     try:
         os.fsync(descriptor)
     except OSError as error:
         # Some file systems (FUSE, SMB) cannot flush a folder; the data are flushed all the same.
-        if error.errno not in (22, 95):  # EINVAL, ENOTSUP
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
         os.close(descriptor)
+
+
+def _present(path: str, given: str) -> "os.stat_result | None":
+    """The file that is to be replaced, if there is one.
+
+    Raises:
+        OSError: something else is there, or a file that may not be written.
+    """
+    if given.endswith(os.sep):
+        raise _error(errno.EISDIR, "a file for path, got a folder; add a file name", given)
+    try:
+        present = os.stat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(present.st_mode):
+        kind = errno.EISDIR if stat.S_ISDIR(present.st_mode) else errno.EINVAL
+        what = "a folder" if kind == errno.EISDIR else "a device or a pipe"
+        raise _error(
+            kind,
+            f"a regular file for path, got {what}; add a name, or open it and pass that",
+            given,
+        )
+    if not os.access(path, os.W_OK):  # renaming would not ask
+        raise _error(
+            errno.EACCES,
+            "a file that may be written for path, got one that may not; choose another name",
+            given,
+        )
+    return present
+
+
+def _error(number: int, rest: str, given: str) -> OSError:
+    return OSError(number, f"save: expected {rest}", given)
+
+
+def _explained(error: OSError, given: str, folder: str) -> OSError:
+    """An error of opening the temporary, which is nobody's concern, as one of the path."""
+    number = error.errno or 0
+    if number == errno.ENOENT:
+        rest = f"an existing folder for path, got {folder!r}, which does not exist; "
+        return _error(number, rest + "make it with os.makedirs", given)
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        rest = f"a folder that may be written for path, got {folder!r}, which may not; "
+        return _error(number, rest + "a file is replaced whole, by a new one beside it", given)
+    return OSError(number, error.strerror, given)
 
 
 @contextmanager
 def replacing(path: "str | os.PathLike[str]") -> Iterator[BinaryIO]:
     """Open a file to write that becomes ``path`` when the block ends, and vanishes if it raises.
 
-    A link is followed; the permissions of a file that is replaced are kept.
+    A link is followed. The permissions of a file that is replaced are kept, and its owner where
+    the system allows it; a hard link to it keeps the old bytes.
 
     Raises:
-        OSError: the folder is missing or not writable, or the disk is full; ``path`` is as it was.
+        OSError: the folder is missing or not writable, the file may not be written, or the disk is
+            full; ``path`` is as it was. Only if flushing the folder fails, at the very end, it may
+            hold the new bytes, whole.
     """
-    given = os.fspath(path)
+    given = os.fsdecode(path)
     path = os.path.realpath(given)
     folder, name = os.path.split(path)
-    mode = None
-    with suppress(FileNotFoundError):
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(
-                f"save: expected a regular file for path, got {path}; open it and pass the file"
-            )
-    sweep(folder, name)
-    temporary = os.path.join(folder, _temporary(name))
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    present = _present(path, given)
+    sweep(folder)
+    name = _temporary(folder, name)
+    temporary = os.path.join(folder, name)
+    _living.add(name)
     try:
-        descriptor = os.open(temporary, flags, 0o666)
-    except OSError as error:
-        error.filename = given  # the temporary is nobody's concern
-        if isinstance(error, FileNotFoundError):
-            error.strerror = (
-                f"save: expected an existing folder for path, got {folder!r}, which does not "
-                "exist; make it with os.makedirs"
-            )
-        raise
-    try:
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            # Closed to others until it has the permissions of the old one.
+            descriptor = os.open(temporary, flags, 0o666 if present is None else 0o600)
+        except OSError as error:
+            raise _explained(error, given, folder) from None
         with open(descriptor, "wb") as file:
-            if mode is not None:
-                with suppress(PermissionError):
-                    os.fchmod(descriptor, stat.S_IMODE(mode))
+            if present is not None:
+                with suppress(OSError):
+                    os.fchown(descriptor, present.st_uid, present.st_gid)
+                with suppress(OSError):
+                    os.fchmod(descriptor, stat.S_IMODE(present.st_mode))
             yield file
             file.flush()
             os.fsync(descriptor)
@@ -106,4 +172,6 @@ def replacing(path: "str | os.PathLike[str]") -> Iterator[BinaryIO]:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+    finally:
+        _living.discard(name)
     _sync_folder(folder)

@@ -17,18 +17,15 @@ NumPy array               ``{"array": name}``
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..graph.errors import shown
 from ..tensor import Tensor
+from .contents import CODES, MAX_DEPTH, MAX_KEY, Spec, unreadable
 from .errors import CheckpointError
-from .safetensors import CODES, MAX_DIGITS, parse_json, unreadable
-
-MAX_DEPTH = 100
-"""Lists, tuples and dicts inside one another; a structure that contains itself has no depth."""
+from .strict_json import MAX_DIGITS, parse_json
 
 NOT_FINITE = ("nan", "inf", "-inf")
 WHERE = "structure"
@@ -52,34 +49,34 @@ class Flattener:
 
     def _encode(self, obj: Any, path: tuple[Any, ...]) -> Any:
         if obj is None or isinstance(obj, (bool, str)):
-            return str(obj) if isinstance(obj, str) else obj
+            return str.__str__(obj) if isinstance(obj, str) else obj  # str() of an Enum differs
         if isinstance(obj, np.generic) and obj.dtype.kind in "biuf":
             obj = obj.item()
             if isinstance(obj, bool):
                 return obj
         if isinstance(obj, int):
             if obj.bit_length() > 3 * MAX_DIGITS:
-                raise _refused(path, f"an integer of up to {MAX_DIGITS} digits", obj.bit_length())
+                raise refused(path, f"an integer of up to {MAX_DIGITS} digits", obj.bit_length())
             return int(obj)
         if isinstance(obj, float):
             return float(obj) if math.isfinite(obj) else {"float": repr(float(obj))}
         if isinstance(obj, (Tensor, np.ndarray)):
             if obj.dtype not in CODES:
-                raise _refused(path, "a dtype that safetensors has", obj.dtype)
+                raise refused(path, "a dtype of bools, integers or floats", obj.dtype)
             kind = "tensor" if isinstance(obj, Tensor) else "array"
             return {kind: self._name(obj, path)}
         if isinstance(obj, (dict, list, tuple)):
             if len(path) >= MAX_DEPTH:
                 found = "more, or an object inside itself"
-                raise _refused((), f"at most {MAX_DEPTH} levels", found)
+                raise refused((), f"at most {MAX_DEPTH} levels", found)
             if isinstance(obj, dict):
-                pairs = [[_key(k, path), self._encode(v, (*path, k))] for k, v in obj.items()]
+                pairs = [[plain_key(k, path), self._encode(v, (*path, k))] for k, v in obj.items()]
                 return {"ordered" if isinstance(obj, OrderedDict) else "dict": pairs}
             items = [self._encode(item, (*path, i)) for i, item in enumerate(obj)]
             return items if isinstance(obj, list) else {"tuple": items}
         if hasattr(obj, "state_dict"):
-            raise _refused(path, "data", f"{type(obj).__name__}", "save its state_dict()")
-        raise _refused(path, "a tensor, dict, list, tuple, number, text, bool or None", shown(obj))
+            raise refused(path, "data", f"{type(obj).__name__}", "save its state_dict()")
+        raise refused(path, "a tensor, dict, list, tuple, number, text, bool or None", shown(obj))
 
     def _name(self, tensor: Any, path: tuple[Any, ...]) -> str:
         base = ".".join(map(str, path)) if path else "tensor"
@@ -92,33 +89,43 @@ class Flattener:
         return name
 
 
-def _shown_path(path: tuple[Any, ...]) -> str:
+def shown_path(path: tuple[Any, ...]) -> str:
+    """The place of an item in what is saved, as errors name it."""
     return "obj" + "".join(f"[{part!r:.80}]" for part in path)
 
 
-def _refused(
+def refused(
     path: tuple[Any, ...], what: str, value: Any, way_out: str = "convert or leave it out"
 ) -> TypeError:
-    return TypeError(f"save: expected {what} for {_shown_path(path)}, got {value}; {way_out}")
+    """The error for an item that cannot be saved."""
+    return TypeError(f"save: expected {what} for {shown_path(path)}, got {value}; {way_out}")
 
 
-def _key(key: Any, path: tuple[Any, ...]) -> Any:
+def plain_key(key: Any, path: tuple[Any, ...]) -> Any:
+    """A key of a dict that is saved, as plain Python has it.
+
+    Raises:
+        TypeError: it is neither text nor a finite number nor None, or an integer no file may have.
+    """
     if isinstance(key, np.generic) and key.dtype.kind in "biuf":
         key = key.item()
+    if isinstance(key, int) and abs(key) >= MAX_KEY:
+        raise refused(
+            path, "integer keys below 2**60", f"one of {key.bit_length()} bits", "use texts"
+        )
     if key is None or isinstance(key, (bool, str, int)):
-        return str(key) if isinstance(key, str) else key
+        return str.__str__(key) if isinstance(key, str) else key
     if isinstance(key, float) and math.isfinite(key):
         return float(key)
-    raise _refused(path, "keys that are text, numbers, bools or None", shown(key))
+    raise refused(path, "keys that are text, numbers, bools or None", shown(key))
 
 
-def unflatten(text: str, tensors: dict[str, Callable[[str], Any]], path: str) -> Any:
+def unflatten(text: str, tensors: dict[str, Spec], path: str) -> Any:
     """The object that ``flatten`` gave the text for.
 
     Args:
         text: the JSON text.
-        tensors: for each tensor of the file a function that takes its kind, ``tensor`` or
-            ``array``, and gives it. Each is called once.
+        tensors: those of the file; they stand in the result, with their kind set.
         path: of the file, for errors.
 
     Raises:
@@ -142,7 +149,9 @@ def unflatten(text: str, tensors: dict[str, Callable[[str], Any]], path: str) ->
         if kind in ("tensor", "array"):
             if not isinstance(value, str) or value not in left:
                 raise fail(f"{value!r:.100} is no tensor of the file, or stands here twice")
-            return left.pop(value)(kind)
+            spec = left.pop(value)
+            spec.kind = kind
+            return spec
         if kind == "float" and value in NOT_FINITE:
             return float(value)
         if kind in ("tuple", "dict", "ordered") and isinstance(value, list):
@@ -158,6 +167,8 @@ def unflatten(text: str, tensors: dict[str, Callable[[str], Any]], path: str) ->
             key, value = pair
             if isinstance(key, (list, dict)):
                 raise fail("a key that is neither text nor number")
+            if isinstance(key, int) and abs(key) >= MAX_KEY:
+                raise fail("an integer key of 2**60 or more")
             if key in result:
                 raise fail(f"the key {key!r:.100} twice")
             result[key] = decode(value, depth + 1)

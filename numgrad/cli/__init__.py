@@ -1,4 +1,4 @@
-"""The command line: ``numgrad demo digits``, ``numgrad bench memory``, ``numgrad env``.
+"""The command line: ``numgrad classify``, ``inspect``, ``convert``, ``demo``, ``bench``, ``env``.
 
 Each command is a module with ``add(commands)``, which describes its arguments, and a function that
 gets them parsed and returns the exit code. Nothing heavy is imported before a command runs.
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ..version import __version__
+from . import classify as classify
 from . import demo as demo
 from . import env as env
+from . import files as files
 from . import memory as memory
 from .output import UsageError, command
 
@@ -34,8 +36,10 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"numgrad {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
+    classify.add(commands)
     demo.add(commands)
     memory.add(commands)
+    files.add(commands)
     env.add(commands)
     return top
 

@@ -1,15 +1,14 @@
 """``numgrad demo digits``: train on handwritten digits, save, reload, infer without a tape."""
 
-import argparse
 import contextlib
-import math
 import os
 import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from . import memory
+from . import finetune, memory
+from .arguments import positive, rate, seed
 from .networks import maker
 from .output import check_writable, machine, progress, size, write_json
 
@@ -36,32 +35,15 @@ def add(commands: Any) -> None:
         "--model", choices=MODELS, default="mlp", help="mlp (default) or a convolutional network"
     )
     parser.add_argument(
-        "--epochs", type=memory.positive, metavar="N", help="default: 30, of the conv network 10"
+        "--epochs", type=positive, metavar="N", help="default: 30, of the conv network 10"
     )
-    parser.add_argument(
-        "--batch", type=memory.positive, default=64, metavar="N", help="default: 64"
-    )
-    parser.add_argument("--lr", type=_rate, default=2e-3, metavar="F", help="default: 0.002")
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="default: 0")
+    parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
+    parser.add_argument("--lr", type=rate, default=2e-3, metavar="F", help="default: 0.002")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="default: 0")
     parser.add_argument("--save", metavar="PATH", help="keep the trained model (safetensors)")
     parser.add_argument("--json", metavar="FILE", help="write accuracy and memory table")
     parser.set_defaults(run=run)
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = math.nan
-    if not 0 < rate < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
-    return rate
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 32:
-        raise argparse.ArgumentTypeError(f"expected an integer from 0 to 2**32 - 1, got {text!r}")
-    return int(text)
+    finetune.add(kinds)
 
 
 def run(options: Any) -> int:

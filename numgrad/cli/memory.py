@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .arguments import positive
 from .networks import NETWORKS, make, settle
 from .output import UsageError, check_writable, machine, progress, size, table, write_json
 
@@ -35,10 +36,11 @@ REPEATS, SECONDS = 5, 0.3
 RATIO, SLACK_BYTES = 1.05, 8 << 20
 """How far the system's count may be from the pool's, and the pool's from that of live tensors."""
 
+INPUT_COUNTS = "An input that is saved counts in saved bytes; it was there before the start."
 EXPLANATION = (
     "Rows 2 and 3: not asking for the input's gradient saves nothing while parameters want theirs.",
     "Rows 4 to 7 make no node and keep nothing: only the layer at hand and its input are alive.",
-    "An input that is saved counts in saved bytes; it was there before the start.",
+    INPUT_COUNTS,
 )
 
 
@@ -68,13 +70,6 @@ def add(commands: Any) -> None:
     # The rows' own processes are started with this.
     parser.add_argument("--row", choices=MODES, help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
-
-
-def positive(text: str) -> int:
-    """An argument that is an integer above 0."""
-    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
-    return int(text)
 
 
 def run(options: Any) -> int:

@@ -10,6 +10,7 @@ import platform
 import shlex
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,19 +45,42 @@ def _rich() -> bool:
     return True
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a table: heads of one line or several, the first column text, the others numbers."""
+def width(text: str) -> int:
+    """The cells that a text takes in a terminal: Chinese characters two, accents on others none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    left: Sequence[int] = (),
+) -> None:
+    """Print a table: heads of one line or several, the first column text, the others numbers.
+
+    ``left``: other columns of text. A row of one cell is a line of its own, as long as it likes.
+    """
     split = [head.split("\n") for head in heads]
     height = max(len(lines) for lines in split)
     grid = [
         [lines[i - height] if i - height >= -len(lines) else "" for lines in split]
         for i in range(height)
     ]
-    widths = [max(len(row[j]) for row in [*grid, *rows]) for j in range(len(heads))]
+    whole = [*grid, *(row for row in rows if len(row) > 1)]
+    widths = [max(width(row[j]) for row in whole) for j in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:
-        first, *rest = zip(cells, widths)
-        aligned = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]
+        if len(cells) == 1 < len(heads):
+            return cells[0]
+        aligned = []
+        for j, cell in enumerate(cells):
+            gap = " " * (widths[j] - width(cell))
+            aligned.append(cell + gap if j == 0 or j in left else gap + cell)
         return GAP.join(aligned).rstrip()
 
     total = sum(widths) + len(GAP) * (len(widths) - 1)
@@ -75,18 +99,18 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") 
         return
     if title:
         print(title)
-    for printed in [*grid, ["-" * width for width in widths], *rows]:
+    for printed in [*grid, ["-" * cells for cells in widths], *rows]:
         print(line(printed))
 
 
 def pairs(items: Iterable[tuple[str, str]], title: str = "") -> None:
     """Print names and values in two aligned columns."""
     items = list(items)
-    width = max(len(name) for name, _ in items)
+    widest = max(width(name) for name, _ in items)
     if title:
         print(title)
     for name, value in items:
-        print(f"{name.ljust(width)}{GAP}{value}".rstrip())
+        print(f"{name}{' ' * (widest - width(name))}{GAP}{value}".rstrip())
 
 
 def progress(what: str, steps: int) -> Iterator[Any]:

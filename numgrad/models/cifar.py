@@ -4,7 +4,7 @@ Notes: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recogn
 §4.2, arXiv:1512.03385.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ..graph.errors import RangeError, expected
 from ..nn import AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Linear, Module, ReLU, Sequential
@@ -50,6 +50,8 @@ class CifarResNet(Module):
     Raises:
         RangeError: depth is not ``6 n + 2`` or option is neither.
     """
+
+    HEAD: ClassVar[str] = "fc"
 
     def __init__(self, depth: int = 20, num_classes: int = 10, option: str = "A") -> None:
         super().__init__()

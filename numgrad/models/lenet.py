@@ -1,5 +1,7 @@
 """LeNet-5, for grey pictures of 28 × 28 or 32 × 32."""
 
+from typing import ClassVar
+
 from ..graph.errors import RangeError, expected
 from ..nn import Conv2d, Linear, MaxPool2d, Module
 from ..nn import functional as F
@@ -28,6 +30,8 @@ class LeNet(Module):
     Notes: Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to document
         recognition", Proceedings of the IEEE 86 (11), 1998.
     """
+
+    HEAD: ClassVar[str] = "fc3"
 
     def __init__(self, num_classes: int = 10, in_channels: int = 1, size: int = 28) -> None:
         super().__init__()

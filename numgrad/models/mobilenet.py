@@ -7,12 +7,13 @@ Linear Bottlenecks", CVPR 2018, arXiv:1801.04381.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ..nn import BatchNorm2d, Conv2d, Dropout, Linear, Module, ReLU6, Sequential, init
 from ..nn import functional as F
 from ..tensor import Tensor
-from .resnet import refuse_pretrained
+from .heads import first_head_values
+from .weights import Weights, pretrained_network
 
 SETTING = (
     (1, 16, 1, 1),
@@ -93,6 +94,9 @@ class MobileNetV2(Module):
         dropout: probability of dropping an element before the linear layer.
     """
 
+    HEAD: ClassVar[str] = "classifier.1"
+    HEAD_STD: ClassVar[float] = 0.01
+
     def __init__(
         self,
         num_classes: int = 1000,
@@ -117,9 +121,7 @@ class MobileNetV2(Module):
         for module in self.modules():
             if isinstance(module, Conv2d):
                 init.kaiming_normal_(module.weight, mode="fan_out")
-        head: Any = self.classifier[1]
-        init.normal_(head.weight, 0, 0.01)
-        init.zeros_(head.bias)
+        first_head_values(self.classifier[1], self.HEAD_STD)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 3, h, w) to logits (n, num_classes)."""
@@ -130,11 +132,11 @@ class MobileNetV2(Module):
         return out
 
 
-def mobilenet_v2(pretrained: bool = False, *, weights: None = None, **options: Any) -> MobileNetV2:
-    """MobileNetV2, 3,504,872 parameters. Options are those of `MobileNetV2`.
+def mobilenet_v2(
+    pretrained: bool = False, progress: bool = True, *, weights: Weights = None, **options: Any
+) -> MobileNetV2:
+    """MobileNetV2, 3,504,872 parameters.
 
-    Raises:
-        RangeError: ``pretrained`` is True or ``weights`` are named; none come with the package.
+    Options are those of `MobileNetV2`, the other arguments and errors those of `resnet18`.
     """
-    refuse_pretrained("mobilenet_v2", pretrained, weights)
-    return MobileNetV2(**options)
+    return pretrained_network("mobilenet_v2", MobileNetV2, options, pretrained, progress, weights)

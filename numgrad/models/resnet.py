@@ -1,4 +1,4 @@
-"""Residual networks for pictures of about 224 × 224: ResNet-18, 34 and 50.
+"""Residual networks for pictures of about 224 × 224: ResNet-18, 34, 50, 101 and 152.
 
 Modules, their names and the names in the state dict are those of torchvision, so its files fit.
 
@@ -7,10 +7,10 @@ arXiv:1512.03385. In `Bottleneck` the 3 × 3 convolution has the stride, not the
 v1.5", which is what torchvision has.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..graph.errors import RangeError, expected
 from ..nn import (
     AdaptiveAvgPool2d,
     BatchNorm2d,
@@ -23,6 +23,7 @@ from ..nn import (
     init,
 )
 from ..tensor import Tensor
+from .weights import Weights, pretrained_network
 
 
 def conv3x3(in_planes: int, planes: int, stride: int = 1) -> Conv2d:
@@ -127,6 +128,8 @@ class ResNet(Module):
     ReLU); batch-norm starts with weight 1 and bias 0.
     """
 
+    HEAD: ClassVar[str] = "fc"
+
     def __init__(
         self,
         block: type[BasicBlock | Bottleneck],
@@ -190,39 +193,70 @@ def initialise(network: Module) -> None:
             init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-def refuse_pretrained(model: str, pretrained: bool, weights: Any) -> None:
-    """Raise for ``pretrained=True``, or ``weights`` other than None: none are in the package."""
-    for name, none, given in (("pretrained", False, pretrained), ("weights", None, weights)):
-        if given:
-            raise RangeError(
-                expected(
-                    model,
-                    repr(none),
-                    name,
-                    repr(given),
-                    "no weights come with numgrad: make the model and call "
-                    "model.load_state_dict(numgrad.load(path))",
-                )
-            )
+def _resnet(
+    name: str,
+    block: type[BasicBlock | Bottleneck],
+    layers: Sequence[int],
+    options: dict[str, Any],
+    pretrained: bool,
+    progress: bool,
+    weights: Weights,
+) -> ResNet:
+    make = functools.partial(ResNet, block, layers)
+    return pretrained_network(name, make, options, pretrained, progress, weights)
 
 
-def resnet18(pretrained: bool = False, *, weights: None = None, **options: Any) -> ResNet:
-    """ResNet-18, 11,689,512 parameters. Options are those of `ResNet`.
+def resnet18(
+    pretrained: bool = False, progress: bool = True, *, weights: Weights = None, **options: Any
+) -> ResNet:
+    """ResNet-18, 11,689,512 parameters.
+
+    Args:
+        pretrained: load the weights that torchvision calls IMAGENET1K_V1, from numgrad's folder
+            (``$NUMGRAD_WEIGHTS``, else ``numgrad/weights`` in the user's cache folder), from the
+            cache folders of PyTorch (``$TORCH_HOME`` and its defaults, ``~/.torch/models``), or
+            from the network (``$NUMGRAD_WEIGHTS_URL``, else PyTorch's server) into numgrad's
+            folder. The SHA-256 must begin as the file's name ends.
+        progress: whether to tell on stderr how far a download is.
+        weights: the path of a file to load, in any format that `numgrad.load` reads: a state dict,
+            or what a training script saved around it. Or one of torchvision's names: "DEFAULT",
+            "IMAGENET1K_V1", and "IMAGENET1K_V2" of ResNet-50, 101, 152 and MobileNetV2, whose
+            pictures torchvision resizes to 232. ``pretrained`` is ignored then.
+        options: those of `ResNet`.
 
     Raises:
-        RangeError: ``pretrained`` is True or ``weights`` are named; none come with the package.
+        DownloadError: the file is not here and could not be downloaded; the text says which file
+            to put where. FileNotFoundError: no file at the path.
+        CheckpointError: the file is damaged, no checkpoint, or of another network.
+        RangeError: published weights for another ``num_classes`` than 1000. Load them, then call
+            `replace_head`.
     """
-    refuse_pretrained("resnet18", pretrained, weights)
-    return ResNet(BasicBlock, [2, 2, 2, 2], **options)
+    return _resnet("resnet18", BasicBlock, [2, 2, 2, 2], options, pretrained, progress, weights)
 
 
-def resnet34(pretrained: bool = False, *, weights: None = None, **options: Any) -> ResNet:
-    """ResNet-34, 21,797,672 parameters. Options and errors are those of `resnet18`."""
-    refuse_pretrained("resnet34", pretrained, weights)
-    return ResNet(BasicBlock, [3, 4, 6, 3], **options)
+def resnet34(
+    pretrained: bool = False, progress: bool = True, *, weights: Weights = None, **options: Any
+) -> ResNet:
+    """ResNet-34, 21,797,672 parameters. Arguments and errors are those of `resnet18`."""
+    return _resnet("resnet34", BasicBlock, [3, 4, 6, 3], options, pretrained, progress, weights)
 
 
-def resnet50(pretrained: bool = False, *, weights: None = None, **options: Any) -> ResNet:
-    """ResNet-50, 25,557,032 parameters. Options and errors are those of `resnet18`."""
-    refuse_pretrained("resnet50", pretrained, weights)
-    return ResNet(Bottleneck, [3, 4, 6, 3], **options)
+def resnet50(
+    pretrained: bool = False, progress: bool = True, *, weights: Weights = None, **options: Any
+) -> ResNet:
+    """ResNet-50, 25,557,032 parameters. Arguments and errors are those of `resnet18`."""
+    return _resnet("resnet50", Bottleneck, [3, 4, 6, 3], options, pretrained, progress, weights)
+
+
+def resnet101(
+    pretrained: bool = False, progress: bool = True, *, weights: Weights = None, **options: Any
+) -> ResNet:
+    """ResNet-101, 44,549,160 parameters. Arguments and errors are those of `resnet18`."""
+    return _resnet("resnet101", Bottleneck, [3, 4, 23, 3], options, pretrained, progress, weights)
+
+
+def resnet152(
+    pretrained: bool = False, progress: bool = True, *, weights: Weights = None, **options: Any
+) -> ResNet:
+    """ResNet-152, 60,192,808 parameters. Arguments and errors are those of `resnet18`."""
+    return _resnet("resnet152", Bottleneck, [3, 8, 36, 3], options, pretrained, progress, weights)

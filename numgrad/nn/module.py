@@ -460,8 +460,9 @@ class Module(Casting):
         """Copy parameters and buffers from a state dict, by name.
 
         Everything is checked before anything is copied: a load that raises changes nothing. Values
-        may be tensors or arrays of any numeric dtype; ``num_batches_tracked`` may be missing or
-        too many; if every name starts with ``module.`` that is taken off, with a warning.
+        may be tensors or NumPy arrays of any numeric dtype, also of the module's own memory: all are
+        taken as they were before the load. ``num_batches_tracked`` may be missing or too many. What
+        a wrapper has put before all names, such as ``module.``, is taken off, with a warning.
 
         Args:
             state_dict: names to values.
@@ -471,8 +472,9 @@ class Module(Casting):
             The missing and the unexpected names.
 
         Raises:
-            StateDictError: the names or shapes do not fit; it lists all that do not. It is both a
-                KeyError and a RuntimeError.
+            StateDictError: the names or shapes do not fit; it lists all that do not. Or state_dict
+                is a checkpoint with the state dict in it; it says where. It is both a KeyError and
+                a RuntimeError.
         """
         return _state.load(self, state_dict, strict)
 

@@ -37,6 +37,8 @@ class Adam(Optimizer):
         beyond" (ICLR 2018), algorithm 2, with the bias corrected, as in PyTorch.
     """
 
+    kept = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -123,6 +125,8 @@ class AdamW(Adam):
     Notes: I. Loshchilov, F. Hutter, "Decoupled weight decay regularization" (ICLR 2019),
         algorithm 2, with the decay scaled by lr, as in PyTorch.
     """
+
+    kept = Adam.kept
 
     def __init__(
         self,

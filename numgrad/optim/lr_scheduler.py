@@ -7,7 +7,7 @@ the rate that is there, so that several work on one optimizer.
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -132,7 +132,15 @@ class LRScheduler:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the state of a schedule of the same kind. The optimizer's rates are in *its*
-        state dict."""
+        state dict.
+
+        Raises:
+            TypeError: state_dict is no dict with ``last_epoch``, which changes nothing.
+        """
+        if not isinstance(state_dict, Mapping) or "last_epoch" not in state_dict:
+            what = f"{type(self).__name__}.load_state_dict"
+            kind, way = "a dict with 'last_epoch'", "pass what state_dict() returned"
+            raise TypeError(expected(what, kind, "state_dict", shown(state_dict), way))
         vars(self).update(state_dict)
 
     def _now(self) -> list[Any]:

@@ -2,14 +2,17 @@
 
 import numbers
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from ..graph import storage
 from ..graph.apply import make
-from ..graph.errors import shown, warn_user
+from ..graph.errors import expected, shown, warn_user
 from ..graph.mode import enable_grad, no_grad
+from ..ops.creation import tensor
 from ..tensor import Tensor
 
 
@@ -37,6 +40,9 @@ class Optimizer:
     param_groups: list[dict[str, Any]]
     stepped = False
     """Whether ``step`` was called: learning-rate schedules ask."""
+    kept: ClassVar[tuple[str, ...]] = ()
+    """Names of the tensors that ``update`` keeps in the state, if the class itself tells them, that
+    which is always there first: by these the state of another kind of optimizer is refused."""
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -182,23 +188,21 @@ class Optimizer:
                 state[numbers[id(key)] if isinstance(key, Tensor) else key] = dict(value)
         return {"state": state, "param_groups": groups}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over the state and the options of a state dict, by the numbers of parameters.
 
-        Tensors are copied; those of floating-point parameters are converted to their dtype. All is
-        checked first: a load that raises changes nothing.
+        Tensors and arrays are copied; those of floating-point parameters are converted to their
+        dtype. All is checked first: a load that raises changes nothing.
 
         Raises:
-            TypeError: state_dict is no dict of ``state`` and ``param_groups``.
-            ValueError: the groups or their sizes are not those of this optimizer, or a tensor has
-                not the shape of its parameter.
+            TypeError: state_dict is no dict of ``state`` and ``param_groups``, or these hold
+                something else than an optimizer puts there.
+            ValueError: the groups or their sizes are not those of this optimizer, an option is out
+                of bounds, a tensor has not the shape of its parameter, or it is another kind of
+                optimizer's.
         """
         what = f"{type(self).__name__}.load_state_dict"
-        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= state_dict.keys():
-            raise TypeError(
-                f"{what}: expected a dict of 'state' and 'param_groups' for state_dict, got "
-                f"{shown(state_dict)}; pass what state_dict() returned"
-            )
+        _check_layout(what, state_dict)
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
             raise ValueError(
@@ -228,23 +232,35 @@ class Optimizer:
                     state[key] = deepcopy(values)
         self.state, self.param_groups = state, groups
 
-    def adopt(self, param: Tensor, values: dict[str, Any]) -> dict[str, Any]:
+    def adopt(self, param: Tensor, values: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of a parameter's loaded state: its tensors in the parameter's dtype and place.
 
         Raises:
-            ValueError: a tensor has not the shape of the parameter.
+            TypeError: values is no dict.
+            ValueError: a tensor has not the shape of the parameter, or a name that no tensor of
+                this kind of optimizer has.
         """
+        what = f"{type(self).__name__}.load_state_dict"
+        if not isinstance(values, Mapping):
+            way = "pass what state_dict() returned"
+            raise TypeError(expected(what, "a dict a parameter", "state", shown(values), way))
+        kept = vars(type(self)).get("kept", ())  # not inherited: users' own may keep more
         state: dict[str, Any] = {}
         for name, value in values.items():
+            if isinstance(value, (np.ndarray, np.generic)):
+                value = tensor(value)
             if name == "step" and isinstance(value, Tensor):  # as PyTorch keeps it
                 value = int(value.item())
             if isinstance(value, Tensor):
+                if kept and (name not in kept or kept[0] not in values):
+                    way = f"load the state of an optimizer of the kind {type(self).__name__}"
+                    raise ValueError(expected(what, ", ".join(kept), "state", repr(name), way))
                 shapes = {tuple(value.shape), tuple(param.shape)}
                 if len(shapes) > 1 and shapes != {(), (1,)}:
                     raise ValueError(
-                        f"{type(self).__name__}.load_state_dict: expected shape "
-                        f"{tuple(param.shape)} for {name}, got {tuple(value.shape)}; load the "
-                        "state of an optimizer of the same parameters in the same order"
+                        f"{what}: expected shape {tuple(param.shape)} for {name}, got "
+                        f"{tuple(value.shape)}; load the state of an optimizer of the same "
+                        "parameters in the same order"
                     )
                 dtype = param.dtype if param.dtype.kind == "f" else value.dtype
                 value = plain(value.to(param.device).to(dtype), param.shape).clone()
@@ -268,6 +284,34 @@ class Optimizer:
                 if name != "params":
                     text += f"\n    {name}: {value}"
         return text + "\n)"
+
+
+def _check_layout(what: str, state_dict: Any) -> None:
+    """Raise TypeError unless ``state_dict`` is built as ``state_dict()`` builds it."""
+    way = "pass what state_dict() returned"
+    if not _is_state_dict(state_dict):
+        got = shown(state_dict)
+        if isinstance(state_dict, Mapping):
+            got = f"one of {', '.join(map(repr, list(state_dict)[:5])) or 'nothing'}"
+            # A training script's whole checkpoint?
+            keys = [f"state_dict[{k!r}]" for k, v in state_dict.items() if _is_state_dict(v)]
+            way = f"pass {' or '.join(keys)}" if keys else way
+        kind = "a dict of 'state' and 'param_groups'"
+        raise TypeError(expected(what, kind, "state_dict", got, way))
+    state, groups = state_dict["state"], state_dict["param_groups"]
+    if not isinstance(state, Mapping):
+        raise TypeError(expected(what, "a dict", "state", shown(state), way))
+    if not isinstance(groups, (list, tuple)):
+        raise TypeError(expected(what, "a list", "param_groups", shown(groups), way))
+    for group in groups:
+        params = group.get("params") if isinstance(group, Mapping) else None
+        if not isinstance(params, (list, tuple)):
+            kind = "a list of numbers under 'params'"
+            raise TypeError(expected(what, kind, "param_groups", shown(group), way))
+
+
+def _is_state_dict(value: Any) -> bool:
+    return isinstance(value, Mapping) and {"state", "param_groups"} <= value.keys()
 
 
 def plain(value: Tensor, shape: tuple[int, ...]) -> Tensor:

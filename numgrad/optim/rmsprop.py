@@ -37,6 +37,8 @@ class RMSprop(Optimizer):
         and as in PyTorch, eps is added after the root.
     """
 
+    kept = ("square_avg", "momentum_buffer", "grad_avg")
+
     def __init__(
         self,
         params: Iterable[Any],

@@ -37,6 +37,8 @@ class SGD(Optimizer):
         is applied to b and is no part of it.
     """
 
+    kept = ("momentum_buffer",)
+
     def __init__(
         self,
         params: Iterable[Any],

@@ -66,6 +66,15 @@ def test_empty_tensors():
     assert read(build({})) == {}
 
 
+@pytest.mark.parametrize("name", ["x.safetensors", "x.pth"])
+def test_empty_tensors_of_long_axes(name):
+    """They take no room, so their lengths say nothing against a small file."""
+    file = io.BytesIO()
+    file.name = name
+    save({"x": tensor(np.zeros((0, 10**6), np.float32))}, file)
+    assert read(file.getvalue())["x"].shape == (0, 10**6)
+
+
 @pytest.mark.parametrize(
     ("code", "values", "wide"),
     [
@@ -77,14 +86,17 @@ def test_empty_tensors():
     ],
 )
 def test_widened_dtypes(code, values, wide):
-    got = read(build({"x": entry(code, (3,), (0, values.nbytes))}, values.tobytes()))["x"].numpy()
+    data = build({"x": entry(code, (3,), (0, values.nbytes))}, values.tobytes())
+    with pytest.warns(UserWarning, match=f"1 tensor of {values.dtype} came as {wide.__name__}"):
+        got = read(data)["x"].numpy()
     assert got.dtype == wide and np.array_equal(got, values.astype(wide))
 
 
 def test_bfloat16():
     values = np.array([1.0, -2.5, 3.0e38, math.inf], np.float32)
     upper = (values.view(np.uint32) >> 16).astype(np.uint16)
-    got = read(build({"x": entry("BF16", (4,), (0, 8))}, upper.tobytes()))["x"].numpy()
+    with pytest.warns(UserWarning, match="1 tensor of bfloat16 came as float32"):
+        got = read(build({"x": entry("BF16", (4,), (0, 8))}, upper.tobytes()))["x"].numpy()
     assert got.dtype == np.float32
     assert np.array_equal(got, (upper.astype(np.uint32) << 16).view(np.float32))
     assert got[0] == 1.0 and got[1] == -2.5
@@ -93,19 +105,21 @@ def test_bfloat16():
 BRACKETS = "[" * 100_000 + "]" * 100_000
 REFUSED = {
     "empty": (b"", "the file is empty"),
-    "short": (b"\x01\x00", "2 bytes"),
+    "short": (b"\x01\x00", "the file has 2 bytes"),
     "html": (b"<!DOCTYPE html>\n<html><head>", "an HTML page"),
     "html2": (b"\n  <HTML>\n<body>", "an HTML page"),
     "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git-lfs pointer"),
-    "zip": (b"PK\x03\x04" + bytes(100), "zip archive"),
-    "torch": (bytes.fromhex("80028a0a6cfc9c46f9206aa85019") + bytes(50), "torch.save"),
+    "npy": (b"\x93NUMPY\x01\x00" + bytes(50), "numpy.load"),
+    "gzip": (b"\x1f\x8b\x08\x00" + bytes(50), "unpack it first"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n" + bytes(50), "HDF5"),
+    "zeros": (bytes(4096), "nothing but zero bytes"),
     "header_over_file": (build(GOOD, EIGHT, length=200), "a header of 200 bytes in a file of"),
     "header_over_100_mb": (build(GOOD, EIGHT, length=100_000_001), "100000001 bytes, more than"),
     "header_giant": (build(GOOD, EIGHT, length=2**64 - 1), "more than the 100000000 allowed"),
-    "header_empty": (build(""), "does not start with {"),
-    "header_list": (build("[]"), "does not start with {"),
-    "header_space": (build(" {}"), "does not start with {"),
-    "header_bom": (build("\ufeff{}"), "does not start with {"),
+    "header_empty": (build(""), "neither a file of torch.save"),
+    "header_list": (build("[]"), "neither a file of torch.save"),
+    "header_space": (build(" {}"), "neither a file of torch.save"),
+    "header_bom": (build("\ufeff{}"), "neither a file of torch.save"),
     "not_utf8": (build(b'{"\xff":1}'), "not UTF-8"),
     "not_json": (build('{"x":}'), "not JSON"),
     "two_objects": (build("{}{}"), "not JSON"),
@@ -168,6 +182,21 @@ REFUSED = {
 }
 
 
+def test_one_warning_for_all_widened_tensors():
+    header = {
+        "a": entry("F16", (1,), (0, 2)),
+        "b": entry("I16", (1,), (2, 4)),
+        "c": entry("F16", (1,), (4, 6)),
+        "d": entry("U8", (1,), (6, 7)),
+    }
+    with pytest.warns(UserWarning) as caught:
+        read(build(header, bytes(7)))
+    assert [str(warning.message) for warning in caught] == [
+        "load: file: 2 tensors of float16 came as float32, 1 tensor of int16 came as int32, "
+        "which hold all their values"
+    ]
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name, tmp_path):
     data, reason = REFUSED[name]
@@ -196,6 +225,7 @@ SMALL = {
 
 def small():
     file = io.BytesIO()
+    file.name = "small.safetensors"
     save(SMALL, file)
     return file.getvalue()
 

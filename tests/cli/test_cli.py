@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import numgrad as ng
+from numgrad import models
 from numgrad.checkpoint import load
-from numgrad.cli import demo, main, memory
+from numgrad.cli import demo, main, memory, networks
 from numgrad.cli.networks import NETWORKS
 from numgrad.cli.output import progress, size, table
 from numgrad.kernels import store
@@ -191,9 +192,22 @@ def test_memory_of_a_convnet(capsys):
     assert memory.settle("resnet18", None, None) == (8, 224)
 
 
-@pytest.mark.parametrize("model", [name for name in NETWORKS if name != "resnet18"])
+def test_all_networks_are_known():
+    assert set(models.names()) <= set(NETWORKS)
+    for name in models.names():
+        assert networks.maker(name) is getattr(models, name) and NETWORKS[name].size == 224
+
+
+LARGE = {"resnet18", "resnet101", "resnet152"}  # or alike, as all of VGG are but one
+
+
+@pytest.mark.parametrize(
+    "model",
+    [n for n in NETWORKS if n not in LARGE and (n == "vgg11_bn" or not n.startswith("vgg"))],
+)
 def test_networks(model):
-    batch, size = memory.settle(model, 2, 32 if NETWORKS[model].size == 224 else None)
+    least = 64 if model == "alexnet" else 32
+    batch, size = memory.settle(model, 2, least if NETWORKS[model].size == 224 else None)
     network, x = memory.make(model, batch, size)
     with ng.no_grad():
         out = network(x)

@@ -589,6 +589,22 @@ def test_files(tmp_path):
     assert back.device == "cpu" and back.tolist() == p_list(model)
 
 
+def test_files_of_torch_save(tmp_path):
+    whole = numgrad.arange(6.0, device="cuda")
+    state = {"row": whole.view(2, 3)[1], "t": whole.view(2, 3).t(), "p": nn.Parameter(whole[:2])}
+    for name in state:
+        assert state[name].is_cuda
+    numgrad.save({**state, "wide": whole[:1].expand(3000)}, tmp_path / "x.pth")
+    loaded = numgrad.load(tmp_path / "x.pth")
+    assert loaded.pop("wide").tolist() == [0.0] * 3000
+    for name, value in state.items():
+        got = loaded[name]
+        assert got.device == "cpu" and got.stride() == value.stride()
+        assert got.tolist() == value.tolist() and got.requires_grad == value.requires_grad
+    loaded["t"].zero_()
+    assert loaded["row"].tolist() == [0, 0, 0] and loaded["p"].tolist() == [0, 0]
+
+
 def test_clipping():
     x, u = pair(3, 2, requires_grad=True)
     found = []

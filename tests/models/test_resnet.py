@@ -1,4 +1,4 @@
-"""ResNet-18, 34, 50: torchvision's names and shapes, parameter counts, first values, a forward."""
+"""ResNet-18 to 152: torchvision's names and shapes, parameter counts, first values, a forward."""
 
 import numpy as np
 import pytest
@@ -48,6 +48,21 @@ def test_resnet50():
     assert block.downsample[0].stride == (2, 2)
 
 
+@pytest.mark.parametrize(
+    ("make", "layers", "entries", "parameters"),
+    [
+        (models.resnet101, (3, 4, 23, 3), 626, 44_549_160),
+        (models.resnet152, (3, 8, 36, 3), 932, 60_192_808),
+    ],
+)
+def test_deep(make, layers, entries, parameters):
+    model = make()
+    expected = shapes.resnet_bottleneck(layers)
+    assert len(expected) == entries
+    assert described(model) == expected
+    assert count(model) == parameters
+
+
 def test_first_values(resnet18):
     for module in resnet18.modules():
         if isinstance(module, nn.Conv2d):
@@ -92,14 +107,6 @@ def test_block_by_hand():
     assert (x == before).all()  # `out += identity` and the ReLU in place leave the input alone
     expected = np.maximum(before.numpy() + np.maximum(before.numpy(), 0), 0)
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5)
-
-
-def test_pretrained_is_refused():
-    for make in (models.resnet18, models.resnet34, models.resnet50, models.mobilenet_v2):
-        with pytest.raises(ValueError, match=r"expected False for pretrained, got True"):
-            make(pretrained=True)
-        with pytest.raises(ValueError, match=r"expected None for weights, got 'DEFAULT'"):
-            make(weights="DEFAULT")
 
 
 def test_training_step():

@@ -6,9 +6,11 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
+import numgrad as ng
 from numgrad import nn
 from numgrad.checkpoint import load, save
-from numgrad.ops.creation import ones, tensor, zeros
+from numgrad.graph.mode import inference_mode
+from numgrad.ops.creation import from_numpy, ones, tensor, zeros
 from numgrad.tensor import Tensor
 from numgrad.variable import Parameter, Variable
 
@@ -74,6 +76,152 @@ def test_load_converts():
     assert module.weight.requires_grad and not module.weight.volatile
 
 
+DTYPES = ["f2", "f4", "f8", "g", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, ">f4", ">f8", ">i2", ">i8"])
+def test_arrays_of_all_dtypes(dtype):
+    values = np.array([[1, 0, 1], [0, 1, 1]]).astype(dtype)
+    module = net()
+    module.load_state_dict({**good(), "fc.weight": values})
+    assert np.array_equal(module.fc.weight.detach().numpy(), values.astype("float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "uint8", "bool"])
+def test_tensors_of_all_dtypes(dtype):
+    values = tensor([[1, 0, 1], [0, 1, 1]], dtype=dtype)
+    module = net()
+    module.load_state_dict({**good(), "fc.weight": values})
+    assert module.fc.weight.dtype == "float32"
+    assert np.array_equal(module.fc.weight.detach().numpy(), values.numpy())
+
+
+def layouts():
+    """Arrays of (2, 3) whose elements do not lie one after another, or may not be written."""
+    base = np.arange(12, dtype=np.float32)
+    frozen = base[:6].reshape(2, 3)
+    frozen.setflags(write=False)
+    odd = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
+    odd[:] = 3
+    fields = np.zeros((2, 3), [("a", "u1"), ("b", "f4")])["b"]  # 5 bytes apart
+    fields[:] = base[:6].reshape(2, 3)
+    return {
+        "read-only": frozen,
+        "reversed": base[:6].reshape(2, 3)[::-1, ::-1],
+        "every other": base.reshape(2, 6)[:, ::2],
+        "transposed": base[:6].reshape(3, 2).T,
+        "expanded": np.broadcast_to(np.float32(3), (2, 3)),
+        "odd address": odd,
+        "odd strides": fields,
+        "subclass": np.ma.masked_array(base[:6].reshape(2, 3)),
+        "from a buffer": np.frombuffer(base.tobytes(), np.float32, 6).reshape(2, 3),
+    }
+
+
+@pytest.mark.parametrize("name", layouts())
+def test_arrays_of_any_layout(name):
+    array = layouts()[name]
+    module = net()
+    module.load_state_dict({**good(), "fc.weight": array})
+    assert np.array_equal(module.fc.weight.detach().numpy(), np.asarray(array))
+
+
+def test_numbers_that_do_not_fit_are_cut_as_by_a_cast():
+    module = net()
+    values = np.array([[1e300, -1e300, np.nan]] * 2)
+    for given in (values, values.astype(">f8"), tensor(values)):
+        module.load_state_dict({**good(), "fc.weight": given})
+        found = module.fc.weight.detach().numpy()[0]
+        assert found[0] == np.inf and found[1] == -np.inf and np.isnan(found[2])
+
+
+def test_memory_shared_with_the_module():
+    """Every value is taken as it was before the load, also where a write comes first."""
+    pair = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    first, second = (pair[i].weight.detach().numpy().copy() for i in (0, 1))
+    state = pair.state_dict()
+    state["0.weight"], state["1.weight"] = state["1.weight"], state["0.weight"]
+    pair.load_state_dict(state)
+    assert np.array_equal(pair[0].weight.detach().numpy(), second)
+    assert np.array_equal(pair[1].weight.detach().numpy(), first)
+
+    for value in (  # of the module's own memory, as tensors and as arrays
+        pair.state_dict()["0.weight"].t(),
+        pair.state_dict()["0.weight"].numpy().T,
+        pair.state_dict()["0.weight"].numpy()[::-1, ::-1],
+    ):
+        wanted = {
+            "0.weight": np.array(value),
+            "1.weight": pair[0].weight.detach().numpy().copy(),
+        }
+        pair.load_state_dict(
+            {"0.weight": value, "1.weight": pair.state_dict()["0.weight"]}, strict=False
+        )
+        for name, array in wanted.items():
+            assert np.array_equal(pair.state_dict()[name].numpy(), array)
+
+
+def test_memory_of_somebody_else():
+    """Parameters that are slices of one array, loaded with slices of it."""
+    flat = np.arange(6, dtype=np.float32)
+    pair = nn.ParameterList([Parameter(from_numpy(flat[i : i + 3])) for i in (0, 3)])
+    pair.load_state_dict({"0": flat[2:5], "1": flat[1:4]})
+    assert flat.tolist() == [2, 3, 4, 1, 2, 3]
+    pair.load_state_dict({"0": flat[3:6], "1": flat[0:3][::-1]})
+    assert flat.tolist() == [1, 2, 3, 4, 3, 2]
+
+
+def test_loading_own_state_allocates_nothing():
+    module = net()
+    before = snapshot(module)
+    with ng.memory.track() as m:
+        module.load_state_dict(module.state_dict())
+    assert m.peak_bytes == 0 and unchanged(module, before)
+    with ng.memory.track() as m:
+        module.load_state_dict({n: np.array(v) for n, v in zip(NAMES, before)})
+    assert m.peak_bytes == 0 and unchanged(module, before)
+
+
+def test_targets_that_cannot_be_written():
+    for make, text in (
+        (lambda: zeros(1).expand(2), "refers to a single memory location"),
+        (inference_mode()(lambda: zeros(2)), "Inplace update to inference tensor"),
+        (lambda: read_only(2), "got a read-only array"),
+    ):
+        module = nn.Sequential(OrderedDict(norm=Norm(False)))
+        module.register_buffer("first", zeros(2))
+        module.norm.running_mean = make()
+        with pytest.raises(nn.StateDictError, match=r"norm\.running_mean cannot be written: ") as e:
+            module.load_state_dict({"first": ones(2), "norm.running_mean": ones(2)})
+        assert text in str(e.value) and e.value.mismatched == ["norm.running_mean"]
+        assert module.first.tolist() == [0, 0]
+
+
+def read_only(n):
+    array = np.zeros(n, np.float32)
+    x = from_numpy(array)
+    x.array.setflags(write=False)
+    return x
+
+
+def test_running_out_of_memory_changes_nothing(monkeypatch):
+    """What has to be converted is converted before the first value is written."""
+    module = net()
+    before = snapshot(module)
+    convert, calls = Tensor.to, []
+
+    def failing_sixth(self, *args):
+        calls.append(args)
+        if len(calls) == 6:
+            raise MemoryError
+        return convert(self, *args)
+
+    monkeypatch.setattr(Tensor, "to", failing_sixth)
+    with pytest.raises(MemoryError):
+        module.load_state_dict({n: v.double() for n, v in good().items()})
+    assert unchanged(module, before)
+
+
 def failing(state, strict=True):
     module = net()
     before = snapshot(module)
@@ -131,10 +279,48 @@ def test_wrong_shapes(strict):
     ) in str(error)
 
 
-@pytest.mark.parametrize("value", [None, 3, "x", [1.0], np.array(["a"])])
+class Foreign:
+    """An array of another library."""
+
+    __module__ = "jaxtorch"
+    shape = (2,)
+    dtype = "jaxtorch.float32"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 3, "x", [1.0, 2.0], (1.0, 2.0), {"a": 1}, np.float32(1), Foreign()),
+        np.array(["a", "b"]),
+        np.array([None, 1]),
+        np.array([1j, 2]),
+        np.zeros(2, "M8[s]"),
+        np.zeros(2, [("a", "f4")]),
+    ],
+    ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
+)
 def test_wrong_values(value):
-    error = failing({**good(), "fc.bias": value})
-    assert error.mismatched == ["fc.bias"] and "for fc.bias: got" in str(error)
+    for strict in (True, False):
+        error = failing({**good(), "fc.bias": value}, strict)
+        assert error.mismatched == ["fc.bias"] and "for fc.bias: got" in str(error)
+    if isinstance(value, Foreign):
+        assert "got jaxtorch.Foreign of shape (2,); convert it to a NumPy array." in str(error)
+
+
+def test_wrong_names():
+    assert failing({**good(), 7: ones(1), None: ones(1)}).unexpected == [7, None]
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    state = {**good(), "fc.weight": ones(3, 3), "fc.bias": 1, "more": ones(1)}
+    del state["out.bias"]
+    lines = str(failing(state)).split("\n\t")
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        "Missing key(s) in state_dict",
+        "Unexpected key(s) in state_dict",
+        "size mismatch for fc.weight",
+        "no tensor for fc.bias",
+    ]
 
 
 def test_no_dict():
@@ -171,7 +357,69 @@ def test_data_parallel_prefix():
     assert (module.fc.weight.detach().numpy() == 1).all()
     own = nn.Sequential(OrderedDict(module=nn.Linear(1, 1)))
     own.load_state_dict(own.state_dict())  # its own names start so: nothing is stripped
-    failing({**state, "x": ones(1)})  # not all names start so
+
+
+@pytest.mark.parametrize("prefix", ["model.", "_orig_mod.", "module.model.", "a.b.c.d."])
+def test_common_prefix(prefix):
+    module = net()
+    state = {prefix + n: v for n, v in good().items()}
+    with pytest.warns(UserWarning, match=f"every name starts with '{prefix}'; the names are taken"):
+        assert module.load_state_dict(state) == ([], [])
+    assert (module.out.weight.detach().numpy() == 1).all()
+
+
+def test_strays_beside_a_common_prefix():
+    """They are told of by the names they have; the others fit."""
+    state = {f"module.{n}": v for n, v in good().items()}
+    state |= {"x": ones(1), "module.x": ones(1), 7: ones(1)}
+    with pytest.warns(UserWarning, match="5 names start with 'module.'"):
+        assert net().load_state_dict(state, strict=False) == ([], ["x", "module.x", 7])
+    with pytest.warns(UserWarning, match="5 names start"):
+        error = failing(state)
+    assert error.missing == [] and error.unexpected == ["x", "module.x", 7]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"module.fc.weight", "module.fc.bias", "out.bias"},  # one fits as it is
+        {"a.fc.weight", "a.fc.bias", "b.fc.weight", "b.fc.bias"},  # two networks
+        {"fc.fc.weight", "fc.fc.bias", "fc.out.weight", "fc.out.bias"},  # the module's own prefix
+        {"a.b.c.d.e.fc.weight"},  # too long
+        {"module.x", "module.y"},  # nothing would fit
+        {".", "..fc", ""},
+    ],
+)
+def test_names_that_are_left_alone(names):
+    result = net().load_state_dict({n: ones(1) for n in names}, strict=False)
+    assert result.missing_keys == [n for n in NAMES if n not in names]
+    assert set(result.unexpected_keys) == names - set(NAMES)
+
+
+def test_prefix_of_a_module_in_a_wrapper():
+    """The longest prefix that is common to all need not be the one to take off."""
+    inner = {"encoder.0.weight": ones(1, 1), "encoder.0.bias": ones(1)}
+    target = nn.Sequential(OrderedDict(encoder=nn.Sequential(nn.Linear(1, 1))))
+    with pytest.warns(UserWarning, match="every name starts with 'model.'"):
+        target.load_state_dict({f"model.{name}": value for name, value in inner.items()})
+    target = nn.Sequential(nn.Linear(1, 1))
+    with pytest.warns(UserWarning, match="every name starts with 'model.encoder.'"):
+        target.load_state_dict({f"model.{name}": value for name, value in inner.items()})
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_whole_checkpoint(strict):
+    """As training scripts save it: the error says which part to take."""
+    error = failing({"epoch": 3, "state_dict": good(), "optimizer": {"state": {}}}, strict)
+    assert str(error).endswith(
+        "state_dict has no name of the module, state_dict['state_dict'] has them; pass that."
+    )
+    wrapped = {f"module.{n}": v for n, v in good().items()}
+    error = failing({"model": good(), "ema": wrapped, 0: 1}, strict)
+    assert "state_dict['model'] or state_dict['ema'] has them" in str(error)
+    if strict:  # a dict, but with the names of another module
+        error = failing({"model": {"conv.weight": ones(1)}})
+        assert error.missing == NAMES and error.unexpected == ["model"]
 
 
 def test_frozen_and_tied_parameters_load():

@@ -89,6 +89,14 @@ def test_state(name):
     assert rates(fresh, 6) == rates(schedule, 6)
 
 
+@pytest.mark.parametrize("state", [3, {}, {"state": {}, "param_groups": []}])
+def test_state_of_something_else(state):
+    for schedule in (StepLR(optimizer(0.4), 3), ReduceLROnPlateau(optimizer(0.4))):
+        with pytest.raises(TypeError, match="expected a dict with 'last_epoch' for state_dict"):
+            schedule.load_state_dict(state)
+        assert schedule.last_epoch == 0
+
+
 @each_schedule
 def test_last_epoch(name):
     """Made for an epoch, a schedule goes on from there; the groups must know their first rates."""

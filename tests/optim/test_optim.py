@@ -16,6 +16,7 @@ from numgrad.kernels import store
 from numgrad.ops.creation import ones, tensor, zeros
 from numgrad.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from numgrad.optim.lr_scheduler import ExponentialLR
+from numgrad.tensor import Tensor
 from numgrad.variable import Parameter, Variable
 
 START = np.array([1.0, -2.0, 3.0, 0.5])
@@ -565,11 +566,68 @@ def test_load_errors_change_nothing():
     ):
         with pytest.raises(ValueError, match=text):
             optimizer.load_state_dict(state)
-    for state in (3, {}, {"state": {}}):
-        with pytest.raises(TypeError, match="expected a dict of 'state' and 'param_groups'"):
+    for state, text in (
+        (3, "for state_dict, got int 3; pass what"),
+        ({}, "for state_dict, got one of nothing; pass what"),
+        ({"state": {}}, "for state_dict, got one of 'state'; pass what"),
+        ({"model": {}, "opt": good}, r"got one of 'model', 'opt'; pass state_dict\['opt'\]"),
+        ({**good, "state": []}, "expected a dict for state, got list"),
+        ({**good, "state": {0: 3}}, "expected a dict a parameter for state, got int 3"),
+        ({**good, "param_groups": 3}, "expected a list for param_groups, got int 3"),
+        ({**good, "param_groups": [3]}, "a list of numbers under 'params' for param_groups, got"),
+        ({**good, "param_groups": [{"lr": 1}]}, "a list of numbers under 'params'"),
+    ):
+        with pytest.raises(TypeError, match=text):
             optimizer.load_state_dict(state)
     assert optimizer.param_groups[0]["lr"] == 0.1
     assert np.array_equal(optimizer.state[p]["momentum_buffer"].numpy(), np.ones(4))
+
+
+def test_state_of_another_kind():
+    """It is refused by the names of its tensors; a user's subclass may keep others."""
+    p = Parameter(tensor(START))
+    makers = {"sgd": make_sgd, "adam": make_adam, "rmsprop": lambda ps: RMSprop(ps, centered=True)}
+    makers["adamw"] = AdamW
+    states = {}
+    for name, make in makers.items():
+        optimizer = make([p])
+        p.grad = ones(4).double()
+        optimizer.step()
+        states[name] = optimizer.state_dict()
+    alike = {"adam", "adamw"}  # the same tensors
+    for name, make in makers.items():
+        for other, state in states.items():
+            optimizer = make([p])
+            if name == other or {name, other} == alike:
+                optimizer.load_state_dict(state)
+                assert set(optimizer.state_dict()["state"][0]) == set(state["state"][0])
+            else:
+                with pytest.raises(ValueError, match="load the state of an optimizer of the kind"):
+                    optimizer.load_state_dict(state)
+                assert optimizer.state_dict()["state"] == {}
+
+    class Mine(Adam):
+        def update(self, param, grad, state, group):
+            super().update(param, grad, state, group)
+            state["mine"] = ones(4)
+
+    optimizer = Mine([p])
+    optimizer.step()
+    Mine([p]).load_state_dict(optimizer.state_dict())
+
+
+def test_state_of_arrays():
+    """Arrays, as a reader of another format gives them, become tensors."""
+    p = Parameter(tensor(START))
+    optimizer = Adam([p])
+    values = {"exp_avg": np.ones(4, "f4"), "exp_avg_sq": np.ones(4), "step": np.int64(3)}
+    group = {"lr": np.float64(0.5), "params": [0]}
+    optimizer.load_state_dict({"state": {0: values}, "param_groups": [group]})
+    state = optimizer.state[p]
+    assert state["step"] == 3 and type(state["exp_avg"]) is Tensor
+    assert state["exp_avg"].dtype == "float64"
+    p.grad = ones(4).double()
+    optimizer.step()
 
 
 def test_pickle_keeps_parameters_together():

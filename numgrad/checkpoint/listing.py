@@ -1,0 +1,188 @@
+"""What a checkpoint file holds, as a list: every tensor, and what there is beside tensors.
+
+Everything is checked that `load` checks, the elements of all tensors, too; no Tensor is made.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from .contents import (
+    CODES,
+    CONTAINERS,
+    NAMES,
+    Contents,
+    Spec,
+    Stored,
+    check_dtype,
+    check_elements,
+    contiguous_strides,
+    rebuild,
+)
+from .loading import read, widened
+from .source import Source, opened
+
+
+@dataclass(slots=True)
+class Row:
+    """A tensor of a file.
+
+    Strides and offset count elements. ``dtype_in_file`` is another than ``dtype`` where numgrad has
+    no such. ``storage`` is the place of its storage in `Listing.storages`; None for an array that
+    stands in the pickle itself. ``shares``: the name of the first tensor on the same storage, if it
+    is another.
+    """
+
+    path: tuple[Any, ...]
+    kind: str
+    shape: tuple[int, ...]
+    dtype_in_file: str
+    dtype: str
+    nbytes: int
+    strides: tuple[int, ...]
+    offset: int
+    requires_grad: bool
+    storage: int | None
+    shares: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The keys that lead to it, joined by dots."""
+        return ".".join(map(str, self.path))
+
+    @property
+    def numel(self) -> int:
+        """The number of its elements."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its elements follow one another in C order."""
+        natural = contiguous_strides(self.shape)
+        return not self.numel or all(
+            length == 1 or step == usual
+            for length, step, usual in zip(self.shape, self.strides, natural)
+        )
+
+
+@dataclass(slots=True)
+class Listing:
+    """A file that `load` would load. ``others``: what is no tensor, with the path that leads there.
+
+    ``storages``: dtype in the file, elements and bytes of each. ``containers``: how many lists,
+    dicts … there are.
+    """
+
+    path: str
+    nbytes: int
+    format: str
+    rows: list[Row] = field(default_factory=list)
+    storages: list[tuple[str, int, int]] = field(default_factory=list)
+    others: list[tuple[tuple[Any, ...], Any]] = field(default_factory=list)
+    containers: "Counter[type]" = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+def listing(file: "str | os.PathLike[str] | BinaryIO") -> Listing:
+    """List what a file holds.
+
+    Raises:
+        CheckpointError: `load` would raise it, too. OSError: the file cannot be opened.
+    """
+    with opened(file) as source:
+        return list_contents(source, read(source), check=True)
+
+
+def list_contents(source: Source, contents: Contents, check: bool = False) -> Listing:
+    """The same of a file that was read; its elements are looked at only if ``check`` is true."""
+    obj = rebuild(
+        contents.obj,
+        lambda item, path: item,
+        lambda path, reason: source.error("object", reason),
+    )
+    found = Listing(source.path, source.size, contents.format, notes=list(contents.notes))
+    places: dict[int, int] = {}
+    first: dict[int, str] = {}
+    counts: Counter[str] = Counter()
+    for path, item in leaves(obj, found.containers):
+        if isinstance(item, np.ndarray):
+            found.rows.append(_array_row(path, item))
+            continue
+        if not isinstance(item, Spec):
+            found.others.append((path, item))
+            continue
+        stored = item.stored
+        if item.kind != "array":
+            check_dtype(source, stored)
+        place = places.get(id(stored))
+        if place is None:
+            place = places[id(stored)] = len(places)
+            found.storages.append((NAMES[stored.code], stored.numel, stored.nbytes))
+            if check:
+                check_elements(source, stored)
+        row = _row(path, item, place)
+        counts[stored.code] += row.dtype != row.dtype_in_file
+        if first.setdefault(id(stored), row.name) != row.name:
+            row.shares = first[id(stored)]
+        found.rows.append(row)
+    found.notes += widened(+counts)
+    return found
+
+
+def leaves(obj: Any, containers: "Counter[type]") -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """What lists, tuples and dicts inside one another hold, and the paths that lead there.
+
+    A list or dict that stands at several places counts at the first; an empty one is a leaf, too.
+    ``containers`` counts them by type.
+    """
+    seen: set[int] = set()
+
+    def walk(item: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        if type(item) not in CONTAINERS:
+            yield path, item
+        elif id(item) not in seen:
+            seen.add(id(item))
+            containers[type(item)] += 1
+            if not item:
+                yield path, item
+            for key, value in item.items() if isinstance(item, dict) else enumerate(item):
+                yield from walk(value, (*path, key))
+
+    return walk(obj, ())
+
+
+def _row(path: tuple[Any, ...], spec: Spec, storage: int) -> Row:
+    stored: Stored = spec.stored
+    name = NAMES[stored.code]
+    if spec.kind == "array":
+        dtype = "float32" if stored.code == "BF16" else name
+    else:
+        dtype = stored.dtype.name
+    row = Row(
+        path,
+        spec.kind,
+        tuple(spec.shape),
+        name,
+        dtype,
+        0,
+        tuple(spec.strides),
+        spec.offset,
+        spec.requires_grad,
+        storage,
+    )
+    row.nbytes = row.numel * stored.itemsize
+    return row
+
+
+def _array_row(path: tuple[Any, ...], array: np.ndarray) -> Row:
+    name = NAMES[CODES[array.dtype]] if array.dtype in CODES else str(array.dtype)
+    strides = tuple(step // max(array.itemsize, 1) for step in array.strides)
+    shape = tuple(array.shape)
+    return Row(path, "array", shape, name, name, array.nbytes, strides, 0, False, None)

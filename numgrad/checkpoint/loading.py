@@ -1,0 +1,151 @@
+"""`load`: a checkpoint of any format that numgrad reads, told apart by its first bytes."""
+
+import importlib
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from ..graph.device import CPU
+from ..graph.errors import expected, shown, warn_user
+from ..ops.creation import check_device
+from ..ops.movement import to_device
+from ..tensor import Tensor
+from .contents import NAMES, WIDENED, Contents, Loader, Spec, rebuild
+from .mishaps import mishap
+from .source import Source, opened
+
+STREAM_MAGIC = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
+
+
+def read(source: Source) -> Contents:
+    """What a file holds; see `contents`. No element of a tensor has been read.
+
+    Raises:
+        CheckpointError: the file is of no format that numgrad reads, is not whole and correct, or
+            holds more than data.
+    """
+    module = importlib.import_module(f"{__package__}.{_format(source)}")
+    try:
+        contents: Contents = module.read(source)
+    except MemoryError:
+        raise source.error("start of file", "not enough memory to read it") from None
+    return contents
+
+
+def _format(source: Source) -> str:
+    """The module that reads the file."""
+    start = source.read(0, min(source.size, 512), "start of file")
+    reason = mishap(start, source.size)
+    if reason:
+        raise source.error("start of file", reason)
+    if start.startswith(b"PK\x03\x04"):
+        name = start[30 : 30 + int.from_bytes(start[26:28], "little")]
+        return "npz" if name.endswith(b".npy") else "torch_zip"
+    if start.startswith(STREAM_MAGIC):
+        return "torch_stream"
+    if start[257:262] == b"ustar":
+        return "torch_tar"
+    if start[8:9] == b"{":
+        return "safetensors"
+    if start.startswith(b"\x80"):  # a pickle of another protocol, or no checkpoint; it will tell
+        return "torch_stream"
+    raise source.error(
+        "start of file",
+        "neither a file of torch.save (zip, stream, tar), nor safetensors, nor .npz",
+    )
+
+
+def load(
+    file: "str | os.PathLike[str] | BinaryIO", map_location: Any = None, weights_only: bool = True
+) -> Any:
+    """Load a checkpoint: files of ``torch.save`` in its three formats, safetensors, and what `save`
+    wrote. The format is told by the bytes of the file, whatever its name is.
+
+    Args:
+        file: a path, or a file open for reading bytes; read from its position to its end.
+        map_location: where the tensors shall be: None for the CPU, whatever device the file names;
+            a device; or, as in PyTorch, a function ``(storage, "cpu") -> storage`` or a dict that
+            has an entry for "cpu".
+        weights_only: there for PyTorch's signature. Only data are ever read.
+
+    Returns:
+        The saved object: dicts, lists, tuples, numbers, texts, tensors. Tensors that shared memory
+        share it again, views keep their strides, Parameters are Parameters. Of a safetensors file
+        that numgrad did not write: an OrderedDict of its tensors in the order of the header.
+
+        Tensors of dtypes that numgrad has not come in one that holds all their values, with a
+        warning: float16 and bfloat16 as float32, int8, int16 and uint16 as int32, uint32 as int64.
+
+    Raises:
+        CheckpointError: the file is not whole and correct, or holds more than data (such as a whole
+            module: save its ``state_dict()`` instead). Nothing in a file raises another error,
+            runs code, or allocates more than its size justifies.
+        OSError: the file cannot be opened. RuntimeError: there is no such device.
+    """
+    place = _placement(map_location)
+    with opened(file) as source:
+        obj, notes = materialise(source, read(source), place)
+    for note in notes:
+        warn_user(f"load: {source.path}: {note}")
+    return obj
+
+
+def materialise(
+    source: Source, contents: Contents, place: Callable[[Any], Any] | None = None
+) -> tuple[Any, list[str]]:
+    """The object with Tensors in it, and what the user should know of it.
+
+    Raises:
+        CheckpointError: the elements of a tensor cannot be read, or are not what the file says.
+    """
+    loader = Loader(source, place)
+
+    def leaf(item: Any, path: tuple[Any, ...]) -> Any:
+        return loader.make(item) if isinstance(item, Spec) else item
+
+    obj = rebuild(contents.obj, leaf, lambda path, reason: source.error("object", reason))
+    return obj, [*contents.notes, *widened(loader.widened)]
+
+
+def widened(counts: "Counter[str]") -> list[str]:
+    """A note on the tensors whose dtypes numgrad has not, given how many there are of each code."""
+    if not counts:
+        return []
+    parts = [
+        f"{count} tensor{'s' * (count > 1)} of {NAMES[code]} came as {WIDENED[code]}"
+        for code, count in sorted(counts.items())
+    ]
+    one = len(parts) == 1
+    return [f"{', '.join(parts)}, which hold{'s' * one} all {'its' if one else 'their'} values"]
+
+
+def _placement(map_location: Any) -> Callable[[Any], Any] | None:
+    """What puts a storage where ``map_location`` says; None to leave it on the CPU."""
+    if isinstance(map_location, dict):
+        map_location = map_location.get("cpu")
+    if callable(map_location):
+
+        def place(storage: Any) -> Any:
+            placed = map_location(storage, "cpu")
+            if placed is None:
+                return storage
+            if (
+                not isinstance(placed, Tensor)
+                or placed.shape != storage.shape
+                or placed.dtype != storage.dtype
+            ):
+                raise TypeError(
+                    expected(
+                        "load",
+                        "the storage itself or a copy on a device",
+                        "the result of map_location",
+                        shown(placed),
+                        "return storage or storage.cuda()",
+                    )
+                )
+            return placed
+
+        return place
+    where = check_device("load", map_location)
+    return None if where is CPU else lambda storage: to_device(storage, where)

@@ -1,0 +1,47 @@
+"""JSON by the book, and with limits."""
+
+import json
+from typing import Any, NoReturn
+
+from .errors import CheckpointError
+
+MAX_DIGITS = 4000  # of an integer; Python itself refuses 4301
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"the constant {name}, which is not JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the name {name!r:.200} twice")
+            seen.add(name)
+    return result
+
+
+def parse_json(text: str, path: str, where: str) -> Any:
+    """JSON by the book: no name twice in an object, no NaN, no endless number or nesting."""
+    try:
+        return json.loads(
+            text, parse_int=_integer, parse_constant=_constant, object_pairs_hook=_object
+        )
+    except json.JSONDecodeError as error:
+        raise CheckpointError(
+            path, where, f"not JSON: {error.msg} at character {error.pos}"
+        ) from None
+    except ValueError as error:
+        raise CheckpointError(path, where, f"not acceptable JSON: {error}") from None
+    except RecursionError:
+        raise CheckpointError(path, where, "not acceptable JSON: nested too deeply") from None
+    except MemoryError:
+        raise CheckpointError(path, where, "not enough memory to read it") from None
