@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 MAX_NAME = 100
 """Bytes of the target's name that stand in the temporary's; some file systems allow 143 in all."""
@@ -21,6 +21,18 @@ MAX_NAME = 100
 _count = itertools.count()
 _living: set[str] = set()
 """Names of the temporaries that this process is writing."""
+
+
+def write_all(out: BinaryIO, data: Any) -> None:
+    """Write all of ``data``; a file without a buffer may take a part of it at a time."""
+    left = memoryview(data)
+    while len(left):
+        count = out.write(left)
+        if count is None:  # a file that tells nothing has written everything
+            return
+        if count <= 0:
+            raise OSError(f"save: expected a file that takes {len(left)} bytes, got none taken")
+        left = left[count:]
 
 
 def _host() -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from ..tensor import Tensor
-from .atomic import replacing
+from .atomic import replacing, write_all
 
 
 def save(obj: Any, file: "str | os.PathLike[str] | BinaryIO") -> None:
@@ -76,9 +76,9 @@ def _safetensors(obj: Any) -> Callable[[BinaryIO], None]:
     header = make_header([(name, t.dtype, tuple(t.shape)) for name, t in tensors], metadata)
 
     def write(out: BinaryIO) -> None:
-        out.write(header)
+        write_all(out, header)
         for _, tensor in tensors:
             array = tensor.detach().cpu().array if isinstance(tensor, Tensor) else tensor
-            out.write(data_bytes(array))
+            write_all(out, data_bytes(array))
 
     return write

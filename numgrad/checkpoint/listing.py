@@ -122,6 +122,7 @@ def list_contents(source: Source, contents: Contents, check: bool = False) -> Li
         if item.kind != "array":
             check_dtype(source, stored)
         place = places.get(id(stored))
+        known = place is not None
         if place is None:
             place = places[id(stored)] = len(places)
             found.storages.append((NAMES[stored.code], stored.numel, stored.nbytes))
@@ -129,8 +130,9 @@ def list_contents(source: Source, contents: Contents, check: bool = False) -> Li
                 check_elements(source, stored)
         row = _row(path, item, place)
         counts[stored.code] += row.dtype != row.dtype_in_file
-        if first.setdefault(id(stored), row.name) != row.name:
+        if known:
             row.shares = first[id(stored)]
+        first.setdefault(id(stored), row.name)
         found.rows.append(row)
     found.notes += widened(+counts)
     return found

@@ -59,8 +59,8 @@ def _format(source: Source) -> str:
 def load(
     file: "str | os.PathLike[str] | BinaryIO", map_location: Any = None, weights_only: bool = True
 ) -> Any:
-    """Load a checkpoint: files of ``torch.save`` in its three formats, safetensors, and what `save`
-    wrote. The format is told by the bytes of the file, whatever its name is.
+    """Load a checkpoint: files of ``torch.save`` in its three formats, safetensors, ``.npz``, and
+    what `save` wrote. The format is told by the bytes of the file, whatever its name is.
 
     Args:
         file: a path, or a file open for reading bytes; read from its position to its end.

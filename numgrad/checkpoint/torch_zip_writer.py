@@ -14,6 +14,7 @@ import numpy as np
 
 from ..graph.value import make
 from ..kernels.cuda.array import DeviceArray
+from .atomic import write_all
 from .contents import SMALL_BYTES, contiguous_strides
 from .pickle_writer import Place, Plain, pickle_of
 from .torch_zip import (
@@ -211,14 +212,7 @@ class Archive:
         self._directory: list[bytes] = []
 
     def _write(self, data: Any) -> None:
-        left = memoryview(data)
-        while len(left):
-            count = self._out.write(left)
-            if count is None:  # a file that tells nothing has written everything
-                count = len(left)
-            if count <= 0:
-                raise OSError(f"save: expected a file that takes {len(left)} bytes, got none taken")
-            left = left[count:]
+        write_all(self._out, data)
         self._position += len(memoryview(data))
 
     def add(self, name: str, size: int, chunks: Iterator[Any]) -> None:

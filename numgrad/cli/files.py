@@ -289,8 +289,8 @@ def convert(options: Any) -> int:
         raise UsageError(_reason(error)) from None
     try:
         save(obj, target)
-    except (TypeError, ValueError) as error:
-        text = str(error).removeprefix("save: ")
+    except (OSError, TypeError, ValueError) as error:
+        text = str(getattr(error, "strerror", None) or error).removeprefix("save: ")
         raise UsageError(f"convert: {target} was not written: {printable(text)}") from None
     layout = LAYOUTS.get(os.path.splitext(target)[1].lower(), "zip")
     if layout != "zip":

@@ -175,6 +175,27 @@ def test_what_cannot_be_saved_leaves_the_old_file(path):
     whole_and_alone(path)
 
 
+class Slow(io.RawIOBase):
+    """A file without a buffer that takes seven bytes at a time."""
+
+    def __init__(self, name, takes=7):
+        self.name, self.takes, self.data = name, takes, b""
+
+    def write(self, data):
+        part = bytes(memoryview(data).cast("B")[: self.takes])
+        self.data += part
+        return len(part)
+
+
+@pytest.mark.parametrize("name", [*LAYOUTS, "x.npz"])
+def test_files_that_take_a_part_at_a_time(name):
+    file = Slow(name)
+    save(NEW, file)
+    assert np.array_equal(load(io.BytesIO(file.data))["a"].numpy(), NEW["a"].numpy())
+    with pytest.raises(OSError, match="got none taken"):
+        save(NEW, Slow(name, takes=0))
+
+
 # ------------------------------------------------------------------------------- names and places
 
 

@@ -317,12 +317,15 @@ def lie_cases():
             yield f"tar: {name}", in_tar(Placed(90, shape, strides, offset)), reason
 
 
+UNTYPED = Global("torch.storage", "UntypedStorage")
+
+
 def of_zip(*args, **how):
-    return v2(storage(*args, short=True), 0, (1,), **how)
+    return v2(storage(*args, short=True, **how), 0, (1,))
 
 
 def of_stream(*args, **how):
-    return v2(storage(*args), 0, (1,), **how)
+    return v2(storage(*args, **how), 0, (1,))
 
 
 STORAGES = {
@@ -523,16 +526,44 @@ STORAGES = {
     ),
     "stream: a storage without a dtype": (
         stream(
-            [of_stream("0", Global("torch.storage", "UntypedStorage"), 24)],
+            [of_stream("0", UNTYPED, 24)],
             {"0": record(SIX, 24)},
         ),
         "without a dtype",
     ),
     "zip: a storage without a dtype": (
-        in_zip(of_zip("0", Global("torch.storage", "UntypedStorage"), 24)),
+        in_zip(of_zip("0", UNTYPED, 24)),
         "without a dtype",
     ),
     # views
+    "tar: a tensor of no class of tensors": (
+        in_tar(Placed(90, (6,), kind=Global("torch", "FloatStorage"))),
+        "no class of tensors",
+    ),
+    "tar: a storage whose class is a text": (
+        in_tar(Placed(90, (6,)), dumps(1) + dumps((90, "cpu", "Float")) + record(SIX)),
+        "no (key, …, class)",
+    ),
+    "tar: a storage of two": (
+        in_tar(Placed(90, (6,)), dumps(1) + dumps((90, 90)) + bytes(40)),
+        "no (key",
+    ),
+    "tar: a storage whose key is a text": (
+        in_tar(Placed(90, (6,)), tar_storages({"90": ("Float", record(SIX))})),
+        "no address",
+    ),
+    "tar: a storage whose key is a list": (
+        in_tar(Placed(90, (6,)), dumps(1) + dumps(([], "cpu", ORDERED)) + record(SIX)),
+        "no address",
+    ),
+    "tar: a storage whose key is of 65 bits": (
+        in_tar(Placed(90, (6,)), tar_storages({2**64: ("Float", record(SIX))})),
+        "no address",
+    ),
+    "stream: a view of a storage without a dtype": (
+        stream([of_stream("0", UNTYPED, 24, view=("7", 0, 4))], {"0": record(SIX, 24)}),
+        "a view of a storage without",
+    ),
     "stream: a view past its storage": (
         stream([v1(storage("0", "Float", 6, view=("7", 4, 3)), 0, (1,))], {"0": SIX}),
         "elements 4 to 7 of a storage of 6",
@@ -641,16 +672,17 @@ def header(position=0, **fields):
     return GOOD_TAR[:position] + sealed(bytes(head)) + GOOD_TAR[position + 512 :]
 
 
-def pax(records):
-    """A tar file whose first member has an extended header."""
+def pax(records, *, members=None, times=1):
+    """A tar file whose first member has an extended header, or several."""
     info = tarfile.TarInfo("PaxHeaders/x")
     info.type = tarfile.XHDTYPE
     info.size = len(records)
     data = info.tobuf(tarfile.USTAR_FORMAT) + records + bytes(-len(records) % 512)
-    data += packed().rstrip(b"\0")
+    data = data * times + (packed().rstrip(b"\0") if members is None else members)
     return data + bytes(10240 - len(data) % 10240)
 
 
+MTIME = b"17 mtime=12345.6\n"
 LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
 TARS = {
     "a symbolic link": (packed("pickle", extra=[member("pickle", b"", **LINK)]), "a link"),
@@ -675,7 +707,7 @@ TARS = {
     "no storages": (packed("storages"), "storages is missing"),
     "one member": (packed("pickle", "tensors", "storages"), "pickle is missing"),
     "a wrong checksum": (GOOD_TAR[:100] + b"9" + GOOD_TAR[101:], "its checksum is wrong"),
-    "a size beyond the file": (header(size=b"77777777777"), "may be cut off"),
+    "a size beyond the file": (header(size=b"77777777777"), "a member of 8589934591 bytes"),
     "a size that is no number": (header(size=b"9"), "no octal number"),
     "a negative size, base 256": (header(size=b"\xff" * 12), "no octal number"),
     "a size of nothing": (header(size=b""), "no octal number"),
@@ -718,6 +750,8 @@ TARS = {
     "an extended header of length 0": ((pax(b"0 mtime=1\n")), "malformed"),
     "an extended header longer than it is": ((pax(b"99 mtime=1\n")), "malformed"),
     "an extended header of 100,000 bytes": ((pax(b"1" * 100_000)), "100000 bytes"),
+    "two extended headers for one member": (pax(MTIME, times=2), "two extended headers"),
+    "an extended header without a member": (pax(MTIME, members=b""), "without a member"),
     "a global extended header": (header(kind=b"g"), "no plain file"),
 }
 

@@ -1,5 +1,6 @@
 """``numgrad inspect`` and ``numgrad convert``, called in process."""
 
+import errno
 import io
 import json
 import os
@@ -166,6 +167,8 @@ def test_inspect_relations_between_tensors(capsys):
     ]
     out = output(["inspect", "a.pth"], capsys)
     ends = {line.split()[0]: line for line in out.splitlines()[5:]}
+    save({"a.b": x, "a": {"b": x}}, "same.pth")  # one tensor, two places of one name
+    assert [r["shares_with"] for r in inspected("same.pth", capsys)["tensors"]] == [None, "a.b"]
     assert ends["t"].endswith("24  strides (1, 3), shares memory with x")
     assert ends["row"].endswith("12  shares memory with x")
     assert ends["part"].endswith("16  of a storage of 800 bytes")
@@ -385,6 +388,19 @@ def test_convert_refuses(capsys):
     assert sorted(os.listdir()) == ["a.pth", "b.pth", "empty.pth", "folder", "link.pth"]
     output(["convert", "a.pth", "b.pth", "--force"], capsys)
     assert load("b.pth") == {"a": 1}
+
+
+def test_convert_on_a_full_disk(capsys, monkeypatch):
+    save({"a": ng.ones(5)}, "a.pth")
+    save({"old": 1}, "b.pth")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    error = refused(["convert", "a.pth", "b.pth", "--force"], capsys)
+    assert error == "numgrad: convert: b.pth was not written: No space left on device\n"
+    assert load("b.pth") == {"old": 1} and sorted(os.listdir()) == ["a.pth", "b.pth"]
 
 
 def test_convert_refuses_what_the_layout_has_not(capsys):

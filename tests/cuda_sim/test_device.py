@@ -589,6 +589,27 @@ def test_files(tmp_path):
     assert back.device == "cpu" and back.tolist() == p_list(model)
 
 
+def test_state_of_the_modules_own_device_memory():
+    """Values are read before any is written, and arrays of any dtype come onto the device."""
+    pair = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).cuda()
+    first, second = (pair[i].weight.tolist() for i in (0, 1))
+    state = pair.state_dict()
+    state["0.weight"], state["1.weight"] = state["1.weight"], state["0.weight"]
+    pair.load_state_dict(state)
+    assert [pair[i].weight.tolist() for i in (0, 1)] == [second, first]
+    own = pair.state_dict()["0.weight"]
+    pair.load_state_dict({"0.weight": own.t(), "1.weight": own}, strict=False)
+    assert [pair[i].weight.tolist() for i in (0, 1)] == [np.transpose(second).tolist(), second]
+    pair.load_state_dict({name: np.full(v.shape, 3, ">i2") for name, v in state.items()})
+    assert {str(v.device) for v in pair.state_dict().values()} == {"cuda:0"}
+    assert pair[1].weight.tolist() == [[3, 3], [3, 3]]
+    optimizer = optim.SGD(pair.parameters(), lr=0.1, momentum=0.9)
+    groups = [{"lr": 0.1, "params": [0, 1, 2, 3]}]
+    buffer = {"momentum_buffer": np.ones((2, 2))}
+    optimizer.load_state_dict({"state": {0: buffer}, "param_groups": groups})
+    assert optimizer.state[pair[0].weight]["momentum_buffer"].device == "cuda:0"
+
+
 def test_files_of_torch_save(tmp_path):
     whole = numgrad.arange(6.0, device="cuda")
     state = {"row": whole.view(2, 3)[1], "t": whole.view(2, 3).t(), "p": nn.Parameter(whole[:2])}
