@@ -7,6 +7,7 @@ temporary behind; the next save into the same folder sweeps it away.
 
 import errno
 import hashlib
+import io
 import itertools
 import os
 import re
@@ -14,6 +15,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
+
+from ..graph.errors import expected
 
 MAX_NAME = 100
 """Bytes of the target's name that stand in the temporary's; some file systems allow 143 in all."""
@@ -24,13 +27,24 @@ _living: set[str] = set()
 
 
 def write_all(out: BinaryIO, data: Any) -> None:
-    """Write all of ``data``; a file without a buffer may take a part of it at a time."""
+    """Write all of ``data``; a file without a buffer may take a part of it at a time.
+
+    Raises:
+        OSError: it takes nothing; a pipe that does not wait for its reader is such a file.
+        TypeError: it takes no bytes.
+    """
     left = memoryview(data)
     while len(left):
-        count = out.write(left)
-        if count is None:  # a file that tells nothing has written everything
-            return
-        if count <= 0:
+        try:
+            count = out.write(left)
+        except TypeError as error:
+            found = f"{type(out).__name__}, which takes none"
+            way_out = 'open it with mode "wb"'
+            text = expected("save", "a file of bytes", "file", found, way_out)
+            raise TypeError(text) from error
+        if count is None and not isinstance(out, io.RawIOBase):
+            return  # a file that tells nothing has written everything
+        if not count or count < 0:
             raise OSError(f"save: expected a file that takes {len(left)} bytes, got none taken")
         left = left[count:]
 
@@ -156,6 +170,8 @@ def replacing(path: "str | os.PathLike[str]") -> Iterator[BinaryIO]:
             hold the new bytes, whole.
     """
     given = os.fsdecode(path)
+    if "\0" in given:
+        raise _error(errno.EINVAL, "a path for file, got one with a NUL in it; mend it", given)
     path = os.path.realpath(given)
     folder, name = os.path.split(path)
     present = _present(path, given)

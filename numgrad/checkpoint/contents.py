@@ -8,9 +8,9 @@ import math
 import sys
 import zlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..graph import dtypes
 from ..graph.storage import DATA, PARAMETER, allocate, category
 from ..graph.value import make
 from ..ops.creation import Size
+from ..tensor import Tensor
 from ..variable import Parameter
 from .source import Source
 
@@ -61,14 +62,13 @@ RAW = "RAW"
 
 MAX_BYTES = 2**62
 """Of an array: no product of lengths overflows."""
-SMALL_BYTES = 4096
+SMALL_BYTES = 1 << 20
 """An expanded tensor may have more bytes than its file, up to these."""
 MAX_DIMENSIONS = 32  # of NumPy 1
 MAX_DEPTH = 100
 """Lists, tuples and dicts inside one another."""
-MAX_KEY = 1 << 60
-"""Of integers as keys of dicts: larger ones could be chosen to have all the same hash, and then a
-dict takes quadratic time."""
+MAX_MEETINGS = 4_000_000
+"""Of keys with others in the dicts of a file; see `KeyBudget`."""
 MAX_NAME = 1000
 """Characters of a part of a tensor's name."""
 MAX_ITEMS = 10_000_000
@@ -97,9 +97,14 @@ class Stored:
     view: "tuple[Stored, int] | None" = None
 
     @property
+    def dtype_in_file(self) -> "np.dtype[Any]":
+        """The dtype of the elements in the file; uint16 for the bits of a bfloat16."""
+        return DTYPES[self.code]
+
+    @property
     def itemsize(self) -> int:
         """Bytes an element takes in the file."""
-        return 1 if self.code == RAW else DTYPES[self.code].itemsize
+        return 1 if self.code == RAW else self.dtype_in_file.itemsize
 
     @property
     def nbytes(self) -> int:
@@ -108,24 +113,31 @@ class Stored:
 
     @property
     def dtype(self) -> "np.dtype[Any]":
-        """The dtype that the elements have once read."""
+        """The dtype that the elements of a Tensor have once read."""
         wider: Any = WIDENED.get(self.code)
-        return DTYPES[self.code] if wider is None else wider
+        return self.dtype_in_file if wider is None else wider
 
 
 @dataclass(eq=False, slots=True)
 class Spec:
     """A tensor on a storage of the file; offset and strides count elements.
 
-    ``kind``: "tensor", "parameter", or "array" for a NumPy array, which is never widened.
+    ``kind``: "array" for a NumPy array, which comes from a safetensors file: it fills a storage of
+    its own.
     """
 
     stored: Stored
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    kind: str = "tensor"
+    kind: Literal["tensor", "parameter", "array"] = "tensor"
     requires_grad: bool = False
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """The dtype once read: NumPy's arrays are widened only where NumPy has no such dtype."""
+        widened = self.kind != "array" or self.stored.code == "BF16"
+        return self.stored.dtype if widened else self.stored.dtype_in_file
 
 
 @dataclass(eq=False, slots=True)
@@ -147,9 +159,24 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def natural(value: Any) -> bool:
+def natural(value: Any) -> TypeGuard[int]:
     """Whether a value is an int, not a bool, and not negative."""
     return type(value) is int and value >= 0
+
+
+def axes(source: Source, where: str, what: str, lengths: Any) -> tuple[int, ...]:
+    """The numbers of a shape or of strides, if they can be such.
+
+    Raises:
+        CheckpointError: they are not non-negative integers, too many, or too large.
+    """
+    if isinstance(lengths, (tuple, list)) and len(lengths) > MAX_DIMENSIONS:
+        raise source.error(where, f"{len(lengths)} axes, more than {MAX_DIMENSIONS}")
+    if not isinstance(lengths, (tuple, list)) or not all(map(natural, lengths)):
+        raise source.error(where, f"the {what} is no non-negative integers: {short(lengths)}")
+    if any(length > MAX_BYTES >> 4 for length in lengths):  # in bytes, once widened
+        raise source.error(where, f"the {what} overflows: {short(lengths)}")
+    return tuple(lengths)
 
 
 def make_spec(
@@ -164,13 +191,8 @@ def make_spec(
         raise source.error(where, f"a tensor on no storage: {short(stored)}")
     if stored.code == RAW:
         raise source.error(where, "a tensor without a dtype on a storage without one")
-    for what, lengths in (("shape", shape), ("strides", strides)):
-        if isinstance(lengths, (tuple, list)) and len(lengths) > MAX_DIMENSIONS:
-            raise source.error(where, f"{len(lengths)} axes, more than {MAX_DIMENSIONS}")
-        if not isinstance(lengths, (tuple, list)) or not all(map(natural, lengths)):
-            raise source.error(where, f"the {what} is no non-negative integers: {short(lengths)}")
-        if any(length > MAX_BYTES >> 4 for length in lengths):  # in bytes, once widened
-            raise source.error(where, f"the {what} overflows: {short(lengths)}")
+    shape = axes(source, where, "shape", shape)
+    strides = axes(source, where, "strides", strides)
     if not natural(offset):
         raise source.error(where, f"the offset is no non-negative integer: {short(offset)}")
     if len(shape) != len(strides):
@@ -184,16 +206,19 @@ def make_spec(
             where,
             f"a tensor that reaches element {last} of a storage of {stored.numel}",
         )
-    # Strides of 0 make large tensors of few elements. Python's integers do not overflow.
-    allowed = max(source.size, SMALL_BYTES) if numel else MAX_BYTES >> 4
-    if math.prod(n for n in shape if n) * stored.itemsize > allowed:
+    nbytes = math.prod(n for n in shape if n) * stored.itemsize  # Python's integers never overflow
+    if nbytes > MAX_BYTES >> 4:
+        raise source.error(where, f"the shape overflows: {short(shape)}")
+    if numel and nbytes > max(source.size, SMALL_BYTES):  # strides of 0 make much of little
         raise source.error(
-            where, f"a tensor of shape {tuple(shape)}, larger than the file of {source.size} bytes"
+            where,
+            f"a tensor of shape {shape}, larger than the file of {source.size} bytes; save a "
+            ".contiguous() copy of it, or what it was expanded from",
         )
     if stored.view is not None:
         stored, first = stored.view
         offset += first
-    return Spec(stored, offset, tuple(shape), tuple(strides))
+    return Spec(stored, offset, shape, strides)
 
 
 def unreadable(c: str) -> bool:
@@ -211,17 +236,37 @@ def short(value: Any) -> str:
         )
     if isinstance(value, (list, tuple)) and len(value) <= 8 and all(type(v) is int for v in value):
         return "(" + ", ".join(map(short, value)) + ")"
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def place_of(path: tuple[Any, ...]) -> str:
+    """The place in a file's object that keys lead to, as errors name it."""
+    return "object" + "".join(f"[{short(key)}]" for key in path)
 
 
 # ---------------------------------------------------------------------------------- walking objects
 
 
-class Named(NamedTuple):
-    """A tensor of a file and the path of keys that leads to it."""
+class KeyBudget:
+    """Bounds the time that the dicts of a file take to fill, however their keys were chosen.
 
-    path: tuple[Any, ...]
-    spec: Spec
+    Hashes of numbers can be chosen so that each key meets all the others. Those of texts and bytes
+    cannot, and integers that count up from 0 meet nobody: only other keys are counted.
+    """
+
+    def __init__(self) -> None:
+        self._left = MAX_MEETINGS
+        self._loose: dict[int, int] = {}
+
+    def allows(self, owner: int, size: int, key: Any) -> bool:
+        """Whether a dict, by its id, may get a key after ``size`` others."""
+        if type(key) in (str, bytes) or (type(key) is int and 0 <= key <= size):
+            return True
+        loose = self._loose.get(owner, 0)
+        self._loose[owner] = loose + 1
+        self._left -= loose
+        return self._left >= 0
 
 
 def rebuild(obj: Any, leaf: Callable[[Any, tuple[Any, ...]], Any], fail: Any) -> Any:
@@ -232,40 +277,45 @@ def rebuild(obj: Any, leaf: Callable[[Any, tuple[Any, ...]], Any], fail: Any) ->
     Raises:
         ``fail(path, reason)``: it is nested too deeply, contains itself, or has too many items.
     """
-    done: dict[int, tuple[Any, int]] = {}  # by id: all items live as long as obj
+    done: dict[int, tuple[Any, int, int]] = {}  # by id: all items live as long as obj
     open_: set[int] = set()
 
-    def walk(item: Any, path: tuple[Any, ...]) -> tuple[Any, int]:
-        """The copy, and how many items it has."""
+    def walk(item: Any, path: tuple[Any, ...]) -> tuple[Any, int, int]:
+        """The copy, how many items it has, and how many levels."""
         kind = type(item)
-        if kind in PLAIN:
-            return item, 1
-        if kind not in CONTAINERS:
-            known = done.get(id(item))
-            if known is None:
-                known = done[id(item)] = leaf(item, path), 1
-            return known
         known = done.get(id(item))
         if known is not None:
+            if len(path) + known[2] > MAX_DEPTH:
+                raise fail(path[:3], f"more than {MAX_DEPTH} levels")
+            return known
+        if kind not in CONTAINERS:
+            known = done[id(item)] = leaf(item, path), 1, 0
             return known
         if id(item) in open_:
             raise fail(path, "it contains itself")
         if len(path) >= MAX_DEPTH:
             raise fail(path[:3], f"more than {MAX_DEPTH} levels")
         open_.add(id(item))
-        count, copies = 1, []
+        count, height, copies = 1, 1, []
         pairs = item.items() if isinstance(item, dict) else enumerate(item)
         for key, value in pairs:
-            copy, n = (value, 1) if type(value) in PLAIN else walk(value, (*path, key))
+            if type(value) in PLAIN:
+                copies.append((key, value))
+                count += 1
+                continue
+            copy, n, levels = walk(value, (*path, key))
             copies.append((key, copy))
             count += n
+            height = max(height, levels + 1)
         if count > MAX_ITEMS:
             raise fail(path, f"more than {MAX_ITEMS} items, counting repeated ones")
         open_.discard(id(item))
         made = kind(copies) if kind in (dict, OrderedDict) else _other(kind, copies)
-        done[id(item)] = made, count
-        return made, count
+        known = done[id(item)] = made, count, height
+        return known
 
+    if type(obj) in PLAIN:
+        return obj
     return walk(obj, ())[0]
 
 
@@ -279,19 +329,6 @@ def _other(kind: Any, copies: list[tuple[Any, Any]]) -> Any:
     return kind(copy for _, copy in copies)
 
 
-def specs(obj: Any) -> Iterator[Named]:
-    """The tensors of an object that a reader gave, in order, each once, with its first path."""
-    found: dict[int, Named] = {}
-
-    def leaf(item: Any, path: tuple[Any, ...]) -> Any:
-        if isinstance(item, Spec):
-            found.setdefault(id(item), Named(path, item))
-        return item
-
-    rebuild(obj, leaf, lambda path, reason: ValueError(reason))
-    return iter(found.values())
-
-
 # ------------------------------------------------------------------------------ making the Tensors
 
 
@@ -302,35 +339,28 @@ class Loader:
         """``place`` gets each storage as a 1-d tensor and returns it, where it shall be."""
         self._source, self._place = source, place
         self._storages: dict[int, Any] = {}
-        self._specs: dict[int, Any] = {}
         self.widened: Counter[str] = Counter()
         """How many tensors of each code came in a wider dtype."""
 
     def make(self, spec: Spec) -> Any:
-        """The Tensor, Parameter or ndarray.
+        """The Tensor, Parameter or ndarray, a new one at each call.
 
         Raises:
             CheckpointError: its bytes cannot be read, or are not what the file says they are.
         """
-        made = self._specs.get(id(spec))
-        if made is None:
-            try:
-                made = self._make(spec)
-            except MemoryError:
-                raise self._source.error(spec.stored.where, "not enough memory for it") from None
-            self._specs[id(spec)] = made
-        return made
+        try:
+            return self._make(spec)
+        except MemoryError:
+            raise self._source.error(spec.stored.where, "not enough memory for it") from None
 
     def _make(self, spec: Spec) -> Any:
         stored = spec.stored
         if spec.kind == "array":
-            array = np.empty(
-                spec.shape, stored.dtype if stored.code == "BF16" else stored_dtype(stored)
-            )
+            array = np.empty(spec.shape, spec.dtype)
             read_elements(self._source, stored, array.reshape(-1))
             return array
         check_dtype(self._source, stored)
-        if stored.dtype != DTYPES[stored.code] or stored.code == "BF16":
+        if stored.code in WIDENED:
             self.widened[stored.code] += 1
         whole = self._storages.get(id(stored))
         if whole is None:
@@ -359,11 +389,6 @@ def check_dtype(source: Source, stored: Stored) -> None:
         )
 
 
-def stored_dtype(stored: Stored) -> "np.dtype[Any]":
-    """The dtype of the elements in the file."""
-    return DTYPES[stored.code]
-
-
 def _view(array: Any, spec: Spec) -> Any:
     itemsize = array.itemsize
     strides = tuple(step * itemsize for step in spec.strides)
@@ -374,50 +399,53 @@ def _view(array: Any, spec: Spec) -> Any:
     return array[spec.offset :].see(np.lib.stride_tricks.as_strided, spec.shape, strides)
 
 
-def read_elements(source: Source, stored: Stored, out: np.ndarray) -> None:
-    """Read a whole storage into ``out``, contiguous, of its dtype once read or of that in the file.
+def read_elements(source: Source, stored: Stored, out: np.ndarray | None) -> None:
+    """Read a whole storage and check it.
+
+    Args:
+        source: the file.
+        stored: the storage.
+        out: gets the elements; contiguous, one axis, of their dtype once read or of that in the
+            file. None to keep nothing of them.
 
     Raises:
         CheckpointError: the bytes are not there, their CRC is wrong, or a boolean is neither.
     """
-    raw_dtype = stored_dtype(stored)
+    direct = out is not None and out.dtype == stored.dtype_in_file
+    buffer = np.empty(0 if direct else min(CHUNK, stored.numel), stored.dtype_in_file)
     crc = stored.crc_before
-    step = stored.numel if out.dtype == raw_dtype and stored.code != "BF16" else CHUNK
-    for first in range(0, stored.numel, max(step, 1)):
-        part = out[first : first + step]
-        raw = part if step == stored.numel else np.empty(len(part), raw_dtype)
-        crc = _read_part(source, stored, first, raw, crc)
+    for first in range(0, stored.numel, CHUNK):
+        part = None if out is None else out[first : first + CHUNK]
+        raw = part if part is not None and direct else buffer[: stored.numel - first]
+        view = raw.view(np.uint8).data
+        source.read_into(stored.start + first * stored.itemsize, view, stored.where)
+        if stored.crc is not None:
+            crc = zlib.crc32(view, crc)
+        if stored.swap != (sys.byteorder == "big"):
+            raw.byteswap(inplace=True)
+        if stored.code == "BOOL" and raw.view(np.uint8).max() > 1:
+            raise source.error(stored.where, "a boolean that is neither 0 nor 1")
+        if part is None or raw is part:
+            continue
         if stored.code == "BF16":
             bits = part.view(np.uint32)
             bits[...] = raw
             bits <<= 16
-        elif raw is not part:
+        else:
             part[...] = raw
-    _check_crc(source, stored, crc)
-
-
-def check_elements(source: Source, stored: Stored) -> None:
-    """Read a whole storage and keep nothing of it. Errors are those of `read_elements`."""
-    crc = stored.crc_before
-    for first in range(0, stored.numel, CHUNK):
-        raw = np.empty(min(CHUNK, stored.numel - first), stored_dtype(stored))
-        crc = _read_part(source, stored, first, raw, crc)
-    _check_crc(source, stored, crc)
-
-
-def _read_part(source: Source, stored: Stored, first: int, raw: np.ndarray, crc: int) -> int:
-    """Fill ``raw`` with the elements from ``first`` on; the CRC up to there goes on with them."""
-    view = raw.view(np.uint8).data
-    source.read_into(stored.start + first * stored.itemsize, view, stored.where)
-    if stored.crc is not None:
-        crc = zlib.crc32(view, crc)
-    if stored.swap != (sys.byteorder == "big"):
-        raw.byteswap(inplace=True)
-    if stored.code == "BOOL" and raw.view(np.uint8).max() > 1:
-        raise source.error(stored.where, "a boolean that is neither 0 nor 1")
-    return crc
-
-
-def _check_crc(source: Source, stored: Stored, crc: int) -> None:
     if stored.crc is not None and crc != stored.crc:
         raise source.error(stored.where, "its CRC is wrong: the bytes were damaged")
+
+
+def data_bytes(value: Any) -> memoryview:
+    """The bytes of a Tensor's or an array's elements as files have them: C order, little endian.
+
+    They are copied only where they are not so in memory. Memory that was never written to may hold
+    booleans that are neither 0 nor 1, which no reader takes.
+    """
+    array = np.ascontiguousarray(value.detach().cpu().array if isinstance(value, Tensor) else value)
+    array = array.reshape(-1)
+    if array.dtype.kind == "b":
+        array = array.view(np.uint8) != 0
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return array.view(np.uint8).data

@@ -3,6 +3,7 @@
 Everything is checked that `load` checks, the elements of all tensors, too; no Tensor is made.
 """
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -15,15 +16,16 @@ from .contents import (
     CODES,
     CONTAINERS,
     NAMES,
+    WIDENED,
     Contents,
     Spec,
     Stored,
     check_dtype,
-    check_elements,
     contiguous_strides,
+    read_elements,
     rebuild,
 )
-from .loading import read, widened
+from .loading import named, read, widened
 from .source import Source, opened
 
 
@@ -57,10 +59,7 @@ class Row:
     @property
     def numel(self) -> int:
         """The number of its elements."""
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape)
 
     @property
     def contiguous(self) -> bool:
@@ -76,15 +75,14 @@ class Row:
 class Listing:
     """A file that `load` would load. ``others``: what is no tensor, with the path that leads there.
 
-    ``storages``: dtype in the file, elements and bytes of each. ``containers``: how many lists,
-    dicts … there are.
+    ``containers``: how many lists, dicts … there are.
     """
 
     path: str
     nbytes: int
     format: str
     rows: list[Row] = field(default_factory=list)
-    storages: list[tuple[str, int, int]] = field(default_factory=list)
+    storages: list[Stored] = field(default_factory=list)
     others: list[tuple[tuple[Any, ...], Any]] = field(default_factory=list)
     containers: "Counter[type]" = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -102,7 +100,7 @@ def listing(file: "str | os.PathLike[str] | BinaryIO") -> Listing:
 
 def list_contents(source: Source, contents: Contents, check: bool = False) -> Listing:
     """The same of a file that was read; its elements are looked at only if ``check`` is true."""
-    obj = rebuild(
+    obj = rebuild(  # only to refuse what it refuses: safetensors may hold too many items
         contents.obj,
         lambda item, path: item,
         lambda path, reason: source.error("object", reason),
@@ -120,16 +118,18 @@ def list_contents(source: Source, contents: Contents, check: bool = False) -> Li
             continue
         stored = item.stored
         if item.kind != "array":
-            check_dtype(source, stored)
+            with named(source, path):
+                check_dtype(source, stored)
         place = places.get(id(stored))
         known = place is not None
         if place is None:
             place = places[id(stored)] = len(places)
-            found.storages.append((NAMES[stored.code], stored.numel, stored.nbytes))
+            found.storages.append(stored)
             if check:
-                check_elements(source, stored)
+                with named(source, path):
+                    read_elements(source, stored, None)
         row = _row(path, item, place)
-        counts[stored.code] += row.dtype != row.dtype_in_file
+        counts[stored.code] += item.kind != "array" and stored.code in WIDENED
         if known:
             row.shares = first[id(stored)]
         first.setdefault(id(stored), row.name)
@@ -161,26 +161,18 @@ def leaves(obj: Any, containers: "Counter[type]") -> Iterator[tuple[tuple[Any, .
 
 
 def _row(path: tuple[Any, ...], spec: Spec, storage: int) -> Row:
-    stored: Stored = spec.stored
-    name = NAMES[stored.code]
-    if spec.kind == "array":
-        dtype = "float32" if stored.code == "BF16" else name
-    else:
-        dtype = stored.dtype.name
-    row = Row(
+    return Row(
         path,
         spec.kind,
-        tuple(spec.shape),
-        name,
-        dtype,
-        0,
-        tuple(spec.strides),
+        spec.shape,
+        NAMES[spec.stored.code],
+        spec.dtype.name,
+        math.prod(spec.shape) * spec.stored.itemsize,
+        spec.strides,
         spec.offset,
         spec.requires_grad,
         storage,
     )
-    row.nbytes = row.numel * stored.itemsize
-    return row
 
 
 def _array_row(path: tuple[Any, ...], array: np.ndarray) -> Row:

@@ -1,9 +1,9 @@
 """`load`: a checkpoint of any format that numgrad reads, told apart by its first bytes."""
 
-import importlib
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from ..graph.device import CPU
@@ -11,11 +11,10 @@ from ..graph.errors import expected, shown, warn_user
 from ..ops.creation import check_device
 from ..ops.movement import to_device
 from ..tensor import Tensor
-from .contents import NAMES, WIDENED, Contents, Loader, Spec, rebuild
+from .contents import NAMES, WIDENED, Contents, Loader, Spec, place_of, rebuild
+from .errors import CheckpointError
 from .mishaps import mishap
 from .source import Source, opened
-
-STREAM_MAGIC = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
 
 
 def read(source: Source) -> Contents:
@@ -25,31 +24,38 @@ def read(source: Source) -> Contents:
         CheckpointError: the file is of no format that numgrad reads, is not whole and correct, or
             holds more than data.
     """
-    module = importlib.import_module(f"{__package__}.{_format(source)}")
+    reader = _reader(source)
     try:
-        contents: Contents = module.read(source)
+        return reader(source)
     except MemoryError:
         raise source.error("start of file", "not enough memory to read it") from None
-    return contents
 
 
-def _format(source: Source) -> str:
-    """The module that reads the file."""
+def _reader(source: Source) -> Callable[[Source], Contents]:
+    """What reads the file. Only its module is imported."""
     start = source.read(0, min(source.size, 512), "start of file")
     reason = mishap(start, source.size)
     if reason:
         raise source.error("start of file", reason)
     if start.startswith(b"PK\x03\x04"):
         name = start[30 : 30 + int.from_bytes(start[26:28], "little")]
-        return "npz" if name.endswith(b".npy") else "torch_zip"
-    if start.startswith(STREAM_MAGIC):
-        return "torch_stream"
-    if start[257:262] == b"ustar":
-        return "torch_tar"
+        if name.endswith(b".npy"):
+            from .npz import read
+        else:
+            from .torch_zip import read
+        return read
     if start[8:9] == b"{":
-        return "safetensors"
-    if start.startswith(b"\x80"):  # a pickle of another protocol, or no checkpoint; it will tell
-        return "torch_stream"
+        from .safetensors import read
+
+        return read
+    if start.startswith(b"\x80"):  # a stream, or some other pickle; it will tell
+        from .torch_stream import read
+
+        return read
+    if start[257:262] == b"ustar":
+        from .torch_tar import read
+
+        return read
     raise source.error(
         "start of file",
         "neither a file of torch.save (zip, stream, tar), nor safetensors, nor .npz",
@@ -63,7 +69,8 @@ def load(
     what `save` wrote. The format is told by the bytes of the file, whatever its name is.
 
     Args:
-        file: a path, or a file open for reading bytes; read from its position to its end.
+        file: a path, or a file open for reading bytes; read from its position to its end. Pipes,
+            and files of `gzip`, `bz2`, `lzma` and `zipfile`, are read into memory first.
         map_location: where the tensors shall be: None for the CPU, whatever device the file names;
             a device; or, as in PyTorch, a function ``(storage, "cpu") -> storage`` or a dict that
             has an entry for "cpu".
@@ -76,12 +83,14 @@ def load(
 
         Tensors of dtypes that numgrad has not come in one that holds all their values, with a
         warning: float16 and bfloat16 as float32, int8, int16 and uint16 as int32, uint32 as int64.
+        Such a dtype that stands as a value comes as its name in PyTorch: ``"torch.bfloat16"``.
 
     Raises:
         CheckpointError: the file is not whole and correct, or holds more than data (such as a whole
             module: save its ``state_dict()`` instead). Nothing in a file raises another error,
             runs code, or allocates more than its size justifies.
-        OSError: the file cannot be opened. RuntimeError: there is no such device.
+        OSError: the file cannot be opened. RuntimeError: there is no such device. ValueError:
+            map_location is no device. TypeError: file is none.
     """
     place = _placement(map_location)
     with opened(file) as source:
@@ -102,10 +111,25 @@ def materialise(
     loader = Loader(source, place)
 
     def leaf(item: Any, path: tuple[Any, ...]) -> Any:
-        return loader.make(item) if isinstance(item, Spec) else item
+        if not isinstance(item, Spec):
+            return item
+        with named(source, path):
+            return loader.make(item)
 
     obj = rebuild(contents.obj, leaf, lambda path, reason: source.error("object", reason))
     return obj, [*contents.notes, *widened(loader.widened)]
+
+
+@contextmanager
+def named(source: Source, path: tuple[Any, ...]) -> Iterator[None]:
+    """Let errors that name a storage name the tensor on it, too."""
+    try:
+        yield
+    except CheckpointError as error:
+        if not error.where.startswith("storage"):
+            raise
+        where = f"{place_of(path)}, {error.where}"
+        raise source.error(where, error.reason) from error.__cause__
 
 
 def widened(counts: "Counter[str]") -> list[str]:
@@ -147,5 +171,12 @@ def _placement(map_location: Any) -> Callable[[Any], Any] | None:
             return placed
 
         return place
-    where = check_device("load", map_location)
+    try:
+        where = check_device("load", map_location)
+    except ValueError:
+        what = "None, 'cpu', 'cuda[:N]', a function or a dict"
+        way_out = "leave it out: the tensors come to the CPU, wherever they were"
+        raise ValueError(
+            expected("load", what, "map_location", shown(map_location), way_out)
+        ) from None
     return None if where is CPU else lambda storage: to_device(storage, where)

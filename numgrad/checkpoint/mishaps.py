@@ -10,6 +10,10 @@ def mishap(start: bytes, size: int) -> str | None:
         return "a git-lfs pointer and not the file itself; fetch that with `git lfs pull`"
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body", b"<!--")):
         return "an HTML page; the download gave a web page instead of the file"
+    if start.startswith((b"(dp", b"(lp", b"ccopy_reg\n", b"ccollections\n", b"cnumpy")):
+        return (
+            "a pickle of protocol 0; if you trust it, open it with pickle.load, and save the arrays"
+        )
     if start.startswith(b"\x93NUMPY"):
         return "a NumPy array; open it with numpy.load"
     if start.startswith(b"\x89HDF\r\n\x1a\n"):

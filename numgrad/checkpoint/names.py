@@ -8,9 +8,7 @@ called, and their modules are never imported by name.
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from ..graph import dtypes
 from ..graph.device import device as Device
@@ -25,12 +23,14 @@ from .contents import (
     Spec,
     Stored,
     natural,
+    place_of,
     rebuild,
     short,
     unreadable,
 )
 from .source import Source
 from .symbols import (
+    FLOATS,
     Built,
     EarlyParameter,
     EarlyTensor,
@@ -39,6 +39,7 @@ from .symbols import (
     NumpyArray,
     NumpyDtype,
     Text,
+    array_of,
     from_bytes,
     may_require_grad,
     no_hooks,
@@ -108,6 +109,29 @@ def _no_bytes(machine: Machine, args: tuple[Any, ...]) -> Any:
     return b""
 
 
+def _bytearray(machine: Machine, args: tuple[Any, ...]) -> Any:
+    if len(args) == 2:  # a text and its encoding, in protocol 2
+        args = (_encode(machine, args),)
+    _count(machine, "bytearray", args, 0, 1)
+    if args and type(args[0]) is not bytes:
+        raise machine.error(f"a bytearray of {short(args[0])}")
+    return bytearray(*args)
+
+
+def _complex(machine: Machine, args: tuple[Any, ...]) -> Any:
+    _count(machine, "complex", args, 2)
+    if not all(type(part) is float for part in args):
+        raise machine.error("a complex number of something else than two numbers")
+    return complex(*args)
+
+
+def _layout(machine: Machine, args: tuple[Any, ...]) -> Any:
+    _count(machine, "_get_layout", args, 1)
+    if not isinstance(args[0], str) or str(args[0]) not in _LAYOUTS:
+        raise machine.error(f"a torch.layout {short(args[0])}")
+    return str(args[0])
+
+
 def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:
     _count(machine, "_rebuild_tensor", args, 4)
     return tensor_spec(machine, *args)
@@ -128,6 +152,8 @@ def _rebuild_tensor_v3(machine: Machine, args: tuple[Any, ...]) -> Any:
     stored, dtype = args[0], args[6]
     if not isinstance(stored, Stored) or type(dtype) is not Global or dtype.dtype is None:
         raise machine.error("a tensor without a storage or a dtype")
+    if dtype.dtype not in DTYPES:
+        raise machine.error(f"unsupported kind: a tensor of {dtype.full}")
     if stored.code == RAW:
         count, left = divmod(stored.numel, DTYPES[dtype.dtype].itemsize)
         if left:
@@ -148,7 +174,9 @@ def _rebuild_parameter(machine: Machine, args: tuple[Any, ...]) -> Any:
     return replace(data, kind="parameter", requires_grad=requires_grad)
 
 
-def _early_parameter(kind: str) -> Callable[[Any, tuple[Any, ...]], Any]:
+def _early_parameter(
+    kind: Literal["tensor", "parameter"],
+) -> Callable[[Any, tuple[Any, ...]], Any]:
     def make(machine: Machine, args: tuple[Any, ...]) -> Any:
         _count(machine, "Parameter", args, 0, 1, 2)
         if not args:
@@ -174,6 +202,24 @@ def _reconstruct(machine: Machine, args: tuple[Any, ...]) -> Any:
     if args[0] is not _NDARRAY or args[1] != (0,) or args[2] not in (b"b", "b"):
         raise machine.error("a NumPy array made otherwise than NumPy does")
     return NumpyArray()
+
+
+def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> Any:
+    """Arrays of protocol 5: bytes, dtype, shape, order; since NumPy 2.4 the order of the axes."""
+    _count(machine, "_frombuffer", args, 4, 5)
+    data, dtype, shape, order = args[:4]
+    axes = args[4] if len(args) == 5 else None
+    if order not in ("C", "F", "K") or (order == "K") != (axes is not None):
+        raise machine.error(f"a NumPy array in the order {short(order)}")
+    array = array_of(machine, data, dtype, shape, "F" if order == "F" else "C")
+    if axes is not None:
+        wanted = list(range(array.ndim))
+        if type(axes) not in (tuple, list) or not all(map(natural, axes)):
+            raise machine.error("a NumPy array whose axes have no order")
+        if sorted(axes) != wanted:
+            raise machine.error("a NumPy array whose axes have no order")
+        array = array.transpose(axes)
+    return NumpyArray(array)
 
 
 def _dtype(machine: Machine, args: tuple[Any, ...]) -> Any:
@@ -218,6 +264,19 @@ _TORCH_DTYPES = {
     "int": "I32",
     "short": "I16",
 }
+_OTHER_DTYPES = (
+    *(f"complex{bits}" for bits in (32, 64, 128)),
+    *(f"float8_{kind}" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")),
+    "float4_e2m1fn_x2",
+    *("qint8", "qint32", "quint8", "quint4x2", "quint2x4"),
+    *(f"bits{bits}" for bits in ("8", "16", "1x8", "2x4", "4x2")),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)),
+)
+"""PyTorch's dtypes of elements that are not read."""
+_LAYOUTS = {
+    f"torch.{kind}"
+    for kind in ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
+}
 
 _UNSUPPORTED = {
     "_rebuild_qtensor": "quantized",
@@ -241,6 +300,36 @@ _UNSUPPORTED = {
 """Of PyTorch's names those of kinds of tensors that numgrad has not."""
 
 
+_WAYS_OUT = {
+    **{
+        (module, name): f"make it a {kind}"
+        for module in ("__builtin__", "builtins")
+        for name, kind in (
+            ("set", "list"),
+            ("frozenset", "tuple"),
+            ("range", "tuple"),
+            ("xrange", "tuple"),
+            ("slice", "tuple"),
+        )
+    },
+    ("collections", "defaultdict"): "make it a dict",
+    ("collections", "deque"): "make it a list",
+    ("argparse", "Namespace"): "make it a dict, vars(…)",
+    ("types", "SimpleNamespace"): "make it a dict, vars(…)",
+    **{
+        (module, f"{pure}{kind}"): "make it a text, str(…)"
+        for module in ("pathlib", "pathlib._local")
+        for pure in ("", "Pure")
+        for kind in ("Path", "PosixPath", "WindowsPath")
+    },
+    **{
+        ("datetime", name): "make it a text, str(…)"
+        for name in ("datetime", "date", "time", "timedelta", "timezone")
+    },
+}
+"""What to save instead of things that are not read and that people save all the same."""
+
+
 def _table() -> dict[tuple[str, str], Global]:
     table: dict[tuple[str, str], Global] = {}
 
@@ -252,6 +341,8 @@ def _table() -> dict[tuple[str, str], Global]:
     add("_codecs", "encode", _encode)
     for module in ("__builtin__", "builtins"):
         add(module, "bytes", _no_bytes)  # how protocol 2 writes b"" beside _codecs.encode
+        add(module, "bytearray", _bytearray)
+        add(module, "complex", _complex)
     add("torch", "Size", _size)
     add("torch", "device", _device)
     add("torch._utils", "_rebuild_tensor", _rebuild_tensor)
@@ -267,9 +358,14 @@ def _table() -> dict[tuple[str, str], Global]:
     add("torch.storage", "UntypedStorage", storage=RAW)
     for name, code in _TORCH_DTYPES.items():
         add("torch", name, dtype=code)
+    for name in _OTHER_DTYPES:
+        add("torch", name, dtype=name)
+    add("torch.serialization", "_get_layout", _layout)
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
         add(module, "_reconstruct", _reconstruct)
         add(module, "scalar", _scalar)
+    for module in ("numpy.core.numeric", "numpy._core.numeric"):
+        add(module, "_frombuffer", _frombuffer)
     add("numpy", "dtype", _dtype)
     table["numpy", "ndarray"] = _NDARRAY
     return table
@@ -291,51 +387,61 @@ def lookup(machine: Machine, module: str, name: str) -> Global:
     kind = "sparse" if module.endswith(".sparse") else _UNSUPPORTED.get(name)
     if module.partition(".")[0] == "torch" and kind is not None:
         raise machine.error(f"unsupported kind: a tensor that is {kind} ({full})")
+    way_out = _WAYS_OUT.get((module, name))
+    if way_out is not None:
+        raise machine.error(f"it has {full}, which numgrad does not read; {way_out}, and save")
     raise machine.error(
         f"it refers to {full}, a class or a function and not data; where the program that wrote "
-        "the file runs, load it and save its state_dict() instead"
+        "the file runs, load it and save only data: its state_dict(), texts, numbers, lists, dicts"
     )
 
 
 # ------------------------------------------------------------------------------------ the last step
 
 
+def _dtype_as_data(named: Global) -> Any:
+    """The dtype; of one that numgrad has not the name, as PyTorch shows it: "torch.bfloat16"."""
+    code = named.dtype or ""
+    if code in DTYPES and code != "BF16" and DTYPES[code] in dtypes.ALL:
+        return DTYPES[code]
+    return f"torch.{NAMES[code]}" if code in NAMES else named.full
+
+
 def finish(source: Source, obj: Any) -> Any:
     """The object of a pickle with nothing in it but data and Specs.
 
     Raises:
-        CheckpointError: a name or a storage stands where data should, a tensor got no state, the
-            object is nested too deeply, contains itself, or a tensor's name cannot be shown.
+        CheckpointError: a name or a storage stands where data should, a tensor got no state or
+            requires a gradient it cannot have, the object is nested too deeply, contains itself,
+            or a tensor's name cannot be shown.
     """
 
     shown: set[str] = set()
-
-    def place(path: tuple[Any, ...]) -> str:
-        return "object" + "".join(f"[{short(key)}]" for key in path)
 
     def leaf(item: Any, path: tuple[Any, ...]) -> Any:
         if isinstance(item, Built):
             made = item.finish()
             if made is None:
-                raise source.error(place(path), "a tensor that never got its elements")
+                raise source.error(place_of(path), "a tensor that never got its elements")
             item = made
-        if isinstance(item, np.dtype):
-            item = Global(str(item), dtype=CODES.get(item))
         if type(item) is Global:
-            if item.dtype is None or DTYPES[item.dtype] not in dtypes.ALL or item.dtype == "BF16":
-                raise source.error(place(path), f"{item.full} where data should be")
-            return DTYPES[item.dtype]
+            if item.dtype is None:
+                raise source.error(place_of(path), f"{item.full} where data should be")
+            return _dtype_as_data(item)
         if isinstance(item, Stored):
-            raise source.error(place(path), "a storage that belongs to no tensor")
+            raise source.error(place_of(path), "a storage that belongs to no tensor")
+        if isinstance(item, Spec) and item.requires_grad and item.stored.code not in FLOATS:
+            what = f"a tensor of {NAMES[item.stored.code]} that requires a gradient"
+            raise source.error(place_of(path), what)
         for key in path if isinstance(item, Spec) else ():
             if isinstance(key, str) and key not in shown:
                 if len(key) > MAX_NAME:
-                    raise source.error(place(path), f"{len(key)} characters in a tensor's name")
+                    raise source.error(place_of(path), f"{len(key)} characters in a tensor's name")
                 if any(map(unreadable, key)):
                     raise source.error(
-                        place(path), "a control character or half a surrogate in a tensor's name"
+                        place_of(path), "a control character or half a surrogate in a tensor's name"
                     )
                 shown.add(key)
         return item.plain if type(item) is Text else item
 
-    return rebuild(obj, leaf, lambda path, reason: source.error(place(path), reason))
+    return rebuild(obj, leaf, lambda path, reason: source.error(place_of(path), reason))

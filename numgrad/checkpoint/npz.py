@@ -8,6 +8,7 @@ evaluated.
 Source: NumPy, ``numpy.lib.format``; the archive as in `torch_zip`.
 """
 
+import math
 import re
 import zlib
 from collections import OrderedDict
@@ -16,11 +17,22 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..graph.errors import expected, shown
+from ..graph.errors import shown
 from ..tensor import Tensor
-from .contents import CODES, DTYPES, Contents, Spec, Stored, make_spec, short, unreadable
-from .safetensors import data_bytes
+from .contents import (
+    CODES,
+    DTYPES,
+    Contents,
+    Spec,
+    Stored,
+    contiguous_strides,
+    data_bytes,
+    make_spec,
+    short,
+    unreadable,
+)
 from .source import Source
+from .structure import refused
 from .torch_zip import Record, read_archive
 
 FORMAT = "NumPy archive (.npz)"
@@ -85,13 +97,10 @@ def _spec(source: Source, record: Record) -> Spec:
         raise fail("an array of Python objects, which are code; save an array of numbers")
     if code is None or (descr[0] != "|" if DTYPES[code].itemsize == 1 else descr[0] not in "<>"):
         raise fail(f"unsupported dtype {short(descr)}")
-    numel = 1
-    for n in shape:
-        numel *= n
     where = f"array {short(record.name.decode('utf-8').removesuffix(SUFFIX))}"
     stored = Stored(
         code,
-        numel,
+        math.prod(shape),
         where,
         start=record.start + len(head),
         swap=descr[0] == ">",
@@ -103,12 +112,8 @@ def _spec(source: Source, record: Record) -> Spec:
             f"{code} of shape {short(shape)} takes {short(stored.nbytes)} bytes, "
             f"it has {record.size - len(head)}"
         )
-    steps = []
-    step = 1
-    for n in shape if fortran else reversed(shape):
-        steps.append(step)
-        step *= max(n, 1)
-    return make_spec(source, where, stored, 0, shape, tuple(steps if fortran else reversed(steps)))
+    strides = contiguous_strides(shape[::-1])[::-1] if fortran else contiguous_strides(shape)
+    return make_spec(source, where, stored, 0, shape, strides)
 
 
 def _fields(header: bytes) -> tuple[str, bool, tuple[int, ...]] | None:
@@ -152,16 +157,15 @@ def prepared(obj: Any) -> Callable[[BinaryIO], None]:
         TypeError: the object is something else.
     """
     if not isinstance(obj, dict) or not obj:  # an empty archive has no bytes to be known by
-        raise _refused("a dict with a tensor", "obj", shown(obj))
+        raise _refused((), "a dict with a tensor", shown(obj))
     arrays: list[tuple[str, Any]] = []
     for name, value in obj.items():
-        place = f"obj[{name!r:.80}]"
         if not isinstance(name, str) or any(map(unreadable, name)):
-            raise _refused("a name without control characters", place, short(name))
+            raise _refused((name,), "a name without control characters", short(name))
         if not isinstance(value, (Tensor, np.ndarray)):
-            raise _refused("a tensor or an array", place, shown(value))
+            raise _refused((name,), "a tensor or an array", shown(value))
         if value.dtype not in CODES:
-            raise _refused("a dtype that files have", place, value.dtype)
+            raise _refused((name,), "a dtype that files have", value.dtype)
         arrays.append((name, value))
 
     def write(out: BinaryIO) -> None:
@@ -169,17 +173,16 @@ def prepared(obj: Any) -> Callable[[BinaryIO], None]:
 
         archive = Archive(out)
         for name, value in arrays:
-            array = value.detach().cpu().array if isinstance(value, Tensor) else value
-            head, data = _head(array.dtype, tuple(array.shape)), data_bytes(array)
-            archive.add(name + SUFFIX, len(head) + len(data), iter([head, data]))
+            head, data = _head(value.dtype, tuple(value.shape)), data_bytes(value)
+            archive.add(name + SUFFIX, len(head) + len(data), [head, data])
         archive.close()
 
     return write
 
 
-def _refused(what: str, place: str, value: Any) -> TypeError:
+def _refused(path: tuple[Any, ...], what: str, value: Any) -> TypeError:
     way_out = "leave it out, or save as .pth or .safetensors"
-    return TypeError(expected("save", f"{what} in an .npz file", place, value, way_out))
+    return refused(path, f"{what} in an .npz file", value, way_out)
 
 
 def _head(dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> bytes:

@@ -19,9 +19,18 @@ from ..graph.errors import shown
 from ..ops.creation import Size
 from ..tensor import Tensor
 from ..variable import Parameter
-from .contents import CODES, MAX_DEPTH, MAX_DIMENSIONS, MAX_ITEMS, MAX_NAME, unreadable
+from .contents import (
+    CODES,
+    MAX_DEPTH,
+    MAX_DIMENSIONS,
+    MAX_ITEMS,
+    MAX_NAME,
+    KeyBudget,
+    data_bytes,
+    unreadable,
+)
 from .pickles import MAX_BYTES, MAX_OPCODES
-from .structure import plain_key, refused
+from .structure import check_keys, plain_key, refused
 
 MAX_INTEGER_BYTES = 255
 """What ``torch.load(weights_only=True)`` reads (LONG1)."""
@@ -55,43 +64,56 @@ class Place(NamedTuple):
 class Plain:
     """A copy of an object in which every item is of exactly the kind it is written as.
 
-    ``obj``: made of None, bool, int, float, str, bytes, Size, device, dtype, ndarray, Tensor, list,
-    tuple, dict, OrderedDict and Counter. What stood at several places is one object there, too.
+    ``obj``: made of None, bool, int, float, complex, str, bytes, bytearray, Size, device, dtype,
+    ndarray, Tensor, list, tuple, dict, OrderedDict and Counter. What stood at several places is
+    one object there, too.
     ``tensors``: the Tensors in it, each once, in order.
+
+    Args:
+        obj: the object.
+        any_names: let the path of keys that leads to a tensor have any characters.
 
     Raises:
         TypeError: it holds something else, or an object inside itself; the text names the place.
     """
 
-    def __init__(self, obj: Any) -> None:
+    def __init__(self, obj: Any, any_names: bool = False) -> None:
         self.tensors: list[Any] = []
-        self._done: dict[int, tuple[Any, Any, int]] = {}  # holds the items: ids stay theirs
+        self._any_names = any_names
+        self._done: dict[int, tuple[Any, Any, int, int]] = {}  # holds the items: ids stay theirs
+        self._keys = KeyBudget()
         self.obj = self._walk(obj, ())[0]
 
-    def _walk(self, item: Any, path: tuple[Any, ...]) -> tuple[Any, int]:
-        """The copy, and how many items it has."""
+    def _walk(self, item: Any, path: tuple[Any, ...]) -> tuple[Any, int, int]:
+        """The copy, how many items it has, and how many levels."""
         known = self._done.get(id(item))
         if known is not None:
+            _check_depth(len(path) + known[3])
             return known[1:]
         if isinstance(item, (dict, list, tuple)):
-            made, count = self._container(item, path)
+            made, count, height = self._container(item, path)
         else:
-            made, count = _leaf(item, path), 1
+            made, count, height = _leaf(item, path), 1, 0
+        if isinstance(made, (Tensor, np.ndarray)) and not self._any_names:
+            _check_names(path)
         if isinstance(made, Tensor):
             self.tensors.append(made)
         elif made is None or isinstance(made, (bool, int, float, str)):
-            return made, count
-        self._done[id(item)] = item, made, count
-        return made, count
+            return made, count, height
+        self._done[id(item)] = item, made, count, height
+        return made, count, height
 
-    def _container(self, item: Any, path: tuple[Any, ...]) -> tuple[Any, int]:
-        if len(path) >= MAX_DEPTH:
-            raise refused((), f"at most {MAX_DEPTH} levels", "more, or an object inside itself")
-        count = 1
-        copies = []
+    def _container(self, item: Any, path: tuple[Any, ...]) -> tuple[Any, int, int]:
+        _check_depth(len(path) + 1)
+        count, height = 1, 1
+        copies: list[tuple[Any, Any]] = []
         for key, value in item.items() if isinstance(item, dict) else enumerate(item):
-            plain = plain_key(key, path) if isinstance(item, dict) else key
-            copy, n = self._walk(value, (*path, key))
+            plain = key
+            if isinstance(item, dict):
+                plain = plain_key(key, path)
+                check_keys(self._keys, id(item), len(copies), plain, path)
+            copy, n, levels = self._walk(value, (*path, key))
+            height = max(height, levels + 1)
             if isinstance(item, Counter) and type(copy) not in (int, float):
                 raise refused((*path, key), "a number, as it is a count", shown(value))
             copies.append((plain, copy))
@@ -100,10 +122,16 @@ class Plain:
             raise refused(path, f"at most {MAX_ITEMS} items", "more, counting repeated ones")
         if isinstance(item, (list, tuple)):
             kind = next(kind for kind in (list, Size, tuple) if isinstance(item, kind))
-            return kind(copy for _, copy in copies), count
+            return kind(copy for _, copy in copies), count, height
         if isinstance(item, Counter):
-            return Counter(dict(copies)), count
-        return OrderedDict(copies) if isinstance(item, OrderedDict) else dict(copies), count
+            return Counter(dict(copies)), count, height
+        made = OrderedDict(copies) if isinstance(item, OrderedDict) else dict(copies)
+        return made, count, height
+
+
+def _check_depth(levels: int) -> None:
+    if levels > MAX_DEPTH:
+        raise refused((), f"at most {MAX_DEPTH} levels", "more, or an object inside itself")
 
 
 def _leaf(item: Any, path: tuple[Any, ...]) -> Any:
@@ -118,29 +146,39 @@ def _leaf(item: Any, path: tuple[Any, ...]) -> Any:
         return int(item)
     if isinstance(item, str):
         return str.__str__(item)  # str() of an Enum is another text
-    if isinstance(item, (float, bytes)):
-        return float(item) if isinstance(item, float) else bytes(item)
+    for kind in (float, complex, bytes, bytearray):
+        if isinstance(item, kind):
+            return kind(item)
     if isinstance(item, np.dtype):
         if item not in dtypes.ALL:
             raise refused(path, "a dtype that numgrad has", item)
         return item
     if isinstance(item, (Tensor, np.ndarray)):
-        if item.dtype not in CODES:
+        if item.dtype.newbyteorder("=") not in CODES:
             raise refused(path, "a dtype of bools, integers or floats", item.dtype)
         if len(item.shape) > MAX_DIMENSIONS:
             raise refused(path, f"up to {MAX_DIMENSIONS} axes", len(item.shape))
-        for key in path:
-            if isinstance(key, str) and any(map(unreadable, key)):
-                what = "a tensor's name without control characters and half surrogates"
-                raise refused(path, what, repr(path[-1]))
-            if isinstance(key, str) and len(key) > MAX_NAME:
-                raise refused(path, f"a tensor's name of up to {MAX_NAME} characters", len(key))
-        return item
+        return _plain_array(item, path) if isinstance(item, np.ndarray) else item
     if isinstance(item, Device):
         return item
     if hasattr(item, "state_dict"):
         raise refused(path, "data", f"{type(item).__name__}", "save its state_dict()")
     raise refused(path, KINDS, shown(item))
+
+
+def _plain_array(array: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
+    if isinstance(array, np.ma.MaskedArray):
+        raise refused(path, "an array without a mask", "a masked one", "fill it, save the mask too")
+    return np.asarray(array, array.dtype.newbyteorder("="))
+
+
+def _check_names(path: tuple[Any, ...]) -> None:
+    for key in path:
+        if isinstance(key, str) and any(map(unreadable, key)):
+            what = "a tensor's name without control characters and half surrogates"
+            raise refused(path, what, repr(path[-1]))
+        if isinstance(key, str) and len(key) > MAX_NAME:
+            raise refused(path, f"a tensor's name of up to {MAX_NAME} characters", len(key))
 
 
 # ------------------------------------------------------------------------------------- the opcodes
@@ -287,6 +325,10 @@ class _Writer:
             self.add(b"\x85", b"R")
         elif kind is bytes:
             self._bytes(item)
+        elif kind is bytearray:
+            self._call("__builtin__", "bytearray", item.decode("latin-1"), "latin-1")
+        elif kind is complex:
+            self._call("__builtin__", "complex", item.real, item.imag)
         elif isinstance(item, Tensor):
             self._tensor(item)
         elif isinstance(item, np.ndarray):
@@ -309,7 +351,6 @@ class _Writer:
         self.add(b"\x86", b"R")
 
     def _array(self, array: np.ndarray) -> None:
-        array = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
         self._name("numpy.core.multiarray", "_reconstruct")
         self._name("numpy", "ndarray")
         self.write(0)
@@ -319,14 +360,14 @@ class _Writer:
         self.add(b"(")
         self.write(1)
         self._tuple(array.shape)
-        name = array.dtype.str
+        name = array.dtype.newbyteorder("<").str
         if not self._recall(("dtype", name)):
             self._call("numpy", "dtype", name[1:], False, True)
             self._tuple((3, name[0], None, None, None, -1, -1, 0))
             self.add(b"b")
             self._remember(("dtype", name))
         self.write(False)
-        self._bytes(array.tobytes())
+        self._bytes(bytes(data_bytes(array)))
         self.add(b"t", b"b")
 
     def _tensor(self, tensor: Any) -> None:

@@ -15,7 +15,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from .contents import MAX_KEY, short
+import numpy as np
+
+from .contents import KeyBudget, short
 from .errors import CheckpointError
 from .names import lookup
 from .source import Cursor, Source
@@ -30,14 +32,15 @@ MAX_LINE = 10_000
 MAX_NAME = 1000
 SMALL_COPIES = 1 << 20
 """Bytes that calls may copy of what they are given, beside twice those of the file."""
-MAX_KEY_IN_TUPLE = 1 << 31
-"""As `MAX_KEY`; hashes of tuples can be chosen with smaller ones."""
+SMALL_CONTAINERS = 100_000
+"""Lists, tuples, dicts and texts of Python 2 in all pickles of a file, beside one for each sixth
+byte of it: each takes a few hundred bytes of memory, and may take one byte of the pickle."""
 PROTOCOL = 5
 
 _DICTS = (dict, OrderedDict, Counter)
-_KEYS = (type(None), bool, float, str, bytes, Text)
-_KEYS_IN_TUPLE = (type(None), bool, str, bytes, Text)
+_KEYS = (type(None), bool, int, float, str, bytes, Text)
 _MARK = object()
+_NOTHING = object()
 
 
 class Interpreter:
@@ -48,11 +51,18 @@ class Interpreter:
         self._opcodes = MAX_OPCODES
         self._bytes = MAX_BYTES
         self._copies = SMALL_COPIES + 2 * source.size
+        self._containers = SMALL_CONTAINERS + source.size // 6
+        self.keys = KeyBudget()
 
     def copied(self, count: int) -> bool:
         """Whether so many bytes more may be copied: a call of 4 bytes can ask for very many."""
         self._copies -= count
         return self._copies >= 0
+
+    def contained(self) -> bool:
+        """Whether there may be one container more."""
+        self._containers -= 1
+        return self._containers >= 0
 
     def run(self, cursor: Cursor, persistent: Callable[[Any], Any] | None = None) -> Any:
         """The object of the pickle at the cursor, which then stands behind it.
@@ -96,21 +106,30 @@ class _Machine:
         self, owner: Interpreter, cursor: Cursor, persistent: Callable[[Any], Any] | None
     ) -> None:
         self.source, self.cursor, self.persistent = owner.source, cursor, persistent
-        self.copied = owner.copied
+        self.copied, self.contained, self.keys = owner.copied, owner.contained, owner.keys
         self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
+        self.memo: list[Any] = []
+        self._start = cursor.position
 
     # -------------------------------------------------------------------------------------- helpers
 
+    @property
+    def place(self) -> str:
+        """The opcode that is being read, and the text before it: often the name of what is made."""
+        for item in reversed(self.stack[-6:]):
+            if type(item) in (str, Text) and item != "storage":
+                return f"{self.cursor.place}, after {short(item)}"
+        return self.cursor.place
+
     def error(self, reason: str) -> CheckpointError:
-        """An error at the opcode that is being read."""
-        return self.cursor.error(reason)
+        """An error at this place."""
+        return self.source.error(self.place, reason)
 
     def refuse(self, code: bytes) -> NoReturn:
         """Refuse an opcode that is no data."""
         what = _REFUSED.get(code)
         if what is not None:
-            raise self.error(f"it {what}; only data are read")
+            raise self.error(f"it {what}")
         raise self.error(f"unknown pickle opcode {code!r}")
 
     def pop(self) -> Any:
@@ -147,16 +166,29 @@ class _Machine:
             raise self.error("a line that is no ASCII") from None
 
     def put(self, key: int) -> None:
-        """Remember the top of the stack."""
-        if key < 0:
-            raise self.error(f"the memo's entry {short(key)}")
-        self.memo[key] = self.top()
+        """Remember the top of the stack. Who numbers as picklers do needs no dict."""
+        top = self.top()
+        memo = self.memo
+        if key == len(memo):
+            memo.append(top)
+            return
+        if not 0 <= key <= self.cursor.position - self._start:
+            raise self.error(f"the memo's entry {short(key)}, of which there are fewer")
+        memo.extend([_NOTHING] * (key + 1 - len(memo)))
+        memo[key] = top
 
     def get(self, key: int) -> None:
         """Push what was remembered."""
-        if key not in self.memo:
+        memo = self.memo
+        if not 0 <= key < len(memo) or memo[key] is _NOTHING:
             raise self.error(f"the memo has no entry {short(key)}")
-        self.stack.append(self.memo[key])
+        self.stack.append(memo[key])
+
+    def contain(self, made: Any) -> None:
+        """Push a new container."""
+        if not self.contained():
+            raise self.error("the pickle has more lists, tuples and dicts than a file of its size")
+        self.stack.append(made)
 
     def text(self, size: int) -> None:
         """Push a text of ``size`` bytes of UTF-8."""
@@ -167,7 +199,7 @@ class _Machine:
 
     def old_text(self, size: int) -> None:
         """Push a text of Python 2, whose bytes may be UTF-8 or not be text at all."""
-        self.stack.append(Text.of(self.cursor.read(size)))
+        self.contain(Text.of(self.cursor.read(size)))
 
     def integer(self, size: int) -> None:
         """Push a signed integer of ``size`` bytes."""
@@ -192,20 +224,18 @@ class _Machine:
             raise self.error("a dict's key without a value")
         for key, value in zip(items[::2], items[1::2]):
             key = self.key(key)
+            if not self.keys.allows(id(target), len(target), key):
+                raise self.error("too many keys that are numbers or tuples in dicts")
             if key in target:
                 raise self.error(f"the key {short(key)} twice in a dict")
             target[key] = value
 
     def key(self, key: Any) -> Any:
-        """A key of a dict: plain data, whose hash takes no time and cannot be chosen."""
-        if type(key) is int and -MAX_KEY < key < MAX_KEY:
-            return key
-        if type(key) is tuple and len(key) <= 16:
-            for k in key:
-                small = type(k) is int and -MAX_KEY_IN_TUPLE < k < MAX_KEY_IN_TUPLE
-                if not small and type(k) not in _KEYS_IN_TUPLE:
-                    raise self.error(f"a dict's key that is a tuple with {short(k)}")
+        """A key of a dict: plain data, whose hash takes no time."""
+        if type(key) is tuple and len(key) <= 16 and all(type(k) in _KEYS for k in key):
             return tuple(k.plain if type(k) is Text else k for k in key)
+        if isinstance(key, np.generic):  # ids out of a NumPy array
+            key = key.item()
         if type(key) not in _KEYS:
             raise self.error(f"a dict's key that is {short(key)}")
         return key.plain if type(key) is Text else key
@@ -233,7 +263,7 @@ class _Machine:
         if type(args) is not tuple:
             raise self.error(f"arguments of {function.full} that are {short(args)}, no tuple")
         self.charge(args)
-        self.stack.append(function.make(self, args))
+        self.contain(function.make(self, args))
 
     def charge(self, given: Any) -> None:
         """Count what a call or a state may make a copy of."""
@@ -241,7 +271,7 @@ class _Machine:
             if type(item) in (list, tuple, dict):
                 count = 8 * len(item)
             else:
-                count = len(item) if type(item) in (str, bytes, Text) else 0
+                count = len(item) if type(item) in (str, bytes, bytearray, Text) else 0
             if not self.copied(count):
                 raise self.error("the pickle makes more copies of its data than a file of its size")
 
@@ -309,13 +339,13 @@ class _Machine:
 
     def make_tuple(self, count: int) -> None:
         items = [self.pop() for _ in range(count)]
-        self.stack.append(tuple(reversed(items)))
+        self.contain(tuple(reversed(items)))
 
     def make_dict(self) -> None:
         items = self.pop_to_mark()
         made: dict[Any, Any] = {}
         self.set_items(made, items)
-        self.stack.append(made)
+        self.contain(made)
 
     def append(self) -> None:
         item = self.pop()
@@ -407,16 +437,17 @@ _ACTIONS: dict[bytes, Callable[[_Machine], None]] = {
     b"B": lambda m: m.stack.append(m.cursor.read(m.number(4))),
     b"C": lambda m: m.stack.append(m.cursor.read(m.number(1))),
     b"\x8e": lambda m: m.stack.append(m.cursor.read(m.number(8))),
+    b"\x96": lambda m: m.contain(bytearray(m.cursor.read(m.number(8)))),
     # containers
     b"(": _push(_MARK),
     b")": _push(()),
-    b"]": lambda m: m.stack.append([]),
-    b"}": lambda m: m.stack.append({}),
-    b"t": lambda m: m.stack.append(tuple(m.pop_to_mark())),
+    b"]": lambda m: m.contain([]),
+    b"}": lambda m: m.contain({}),
+    b"t": lambda m: m.contain(tuple(m.pop_to_mark())),
     b"\x85": lambda m: m.make_tuple(1),
     b"\x86": lambda m: m.make_tuple(2),
     b"\x87": lambda m: m.make_tuple(3),
-    b"l": lambda m: m.stack.append(m.pop_to_mark()),
+    b"l": lambda m: m.contain(m.pop_to_mark()),
     b"d": _Machine.make_dict,
     b"a": _Machine.append,
     b"e": _Machine.appends,
@@ -443,18 +474,18 @@ _ACTIONS: dict[bytes, Callable[[_Machine], None]] = {
     b"Q": _Machine.persid,
 }
 
+_SET = "has a set, which numgrad does not read; make it a list, and save"
 _REFUSED = {
-    b"i": "makes an object of a class (INST)",
-    b"o": "makes an object of a class (OBJ)",
-    b"\x92": "makes an object of a class (NEWOBJ_EX)",
-    b"\x82": "refers to a registered extension (EXT1)",
-    b"\x83": "refers to a registered extension (EXT2)",
-    b"\x84": "refers to a registered extension (EXT4)",
-    b"S": "has a text in quotes (STRING)",
-    b"\x8f": "has a set (EMPTY_SET)",
-    b"\x90": "has a set (ADDITEMS)",
-    b"\x91": "has a set (FROZENSET)",
-    b"\x96": "has a bytearray (BYTEARRAY8)",
+    b"i": "makes an object of a class (INST); only data are read",
+    b"o": "makes an object of a class (OBJ); only data are read",
+    b"\x92": "makes an object of a class (NEWOBJ_EX); only data are read",
+    b"\x82": "refers to a registered extension (EXT1); only data are read",
+    b"\x83": "refers to a registered extension (EXT2); only data are read",
+    b"\x84": "refers to a registered extension (EXT4); only data are read",
+    b"S": "has a text in quotes (STRING), which no torch.save wrote",
+    b"\x8f": _SET,
+    b"\x90": _SET,
+    b"\x91": _SET,
     b"\x97": "refers to a buffer outside of the pickle (NEXT_BUFFER)",
     b"\x98": "refers to a buffer outside of the pickle (READONLY_BUFFER)",
 }

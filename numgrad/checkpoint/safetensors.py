@@ -17,32 +17,33 @@ Source: https://github.com/huggingface/safetensors, "Format".
 
 import json
 import math
-import sys
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from .atomic import write_all
 from .contents import (
     CODES,
     DTYPES,
-    MAX_DIMENSIONS,
     Contents,
     Spec,
     Stored,
+    axes,
     contiguous_strides,
+    data_bytes,
+    make_spec,
     natural,
     short,
     unreadable,
 )
-from .mishaps import mishap
 from .source import Source
 from .strict_json import parse_json
-from .structure import unflatten
+from .structure import Flattener, unflatten
 
 FORMAT = "safetensors"
 MAX_HEADER_BYTES = 100_000_000
-MAX_BYTES = 2**62  # so that no product of a shape overflows
 ALIGNMENT = 64  # of the first tensor in a file written here
 
 VERSION = 1
@@ -62,11 +63,7 @@ def read(source: Source) -> Contents:
     Raises:
         CheckpointError: the header is not what the format asks for.
     """
-    start = source.read(0, min(source.size, 512), "start of file")
-    reason = mishap(start, source.size)
-    if reason:
-        raise source.error("start of file", reason)
-    length = int.from_bytes(start[:8], "little")
+    length = int.from_bytes(source.read(0, 8, "start of file"), "little")
     if length > MAX_HEADER_BYTES:
         raise source.error(
             "header",
@@ -124,10 +121,7 @@ def _spec(source: Source, name: str, entry: Any, data_start: int) -> Spec:
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
         raise source.error(where, f"unsupported dtype {short(code)}")
-    if not isinstance(shape, list) or not all(map(natural, shape)):
-        raise source.error(where, f"the shape is no list of lengths: {shape!r:.100}")
-    if len(shape) > MAX_DIMENSIONS:
-        raise source.error(where, f"{len(shape)} axes, more than {MAX_DIMENSIONS}")
+    shape = axes(source, where, "shape", shape)
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(natural, offsets)):
         raise source.error(where, f"the offsets are no two positions: {offsets!r:.100}")
     begin, end = offsets
@@ -135,28 +129,24 @@ def _spec(source: Source, name: str, entry: Any, data_start: int) -> Spec:
         raise source.error(where, f"it ends at {short(end)}, before its begin at {short(begin)}")
     if end > size:
         raise source.error(where, f"it ends at {short(end)}, after the last of {size} bytes")
-    itemsize = DTYPES[code].itemsize
-    if math.prod(length for length in shape if length) > MAX_BYTES // itemsize:
-        raise source.error(where, f"the shape overflows: {shape!r:.100}")
-    numel = math.prod(shape)
-    if numel * itemsize != end - begin:
+    stored = Stored(code, math.prod(shape), where, data_start + begin)
+    if stored.nbytes != end - begin:
         raise source.error(
             where,
-            f"{code} of shape {tuple(shape)} takes {numel * itemsize} bytes, "
+            f"{code} of shape {short(shape)} takes {short(stored.nbytes)} bytes, "
             f"the offsets give it {end - begin}",
         )
-    stored = Stored(code, numel, where, data_start + begin)
-    return Spec(stored, 0, tuple(shape), contiguous_strides(tuple(shape)))
+    return make_spec(source, where, stored, 0, shape, contiguous_strides(shape))
 
 
 def _check_cover(source: Source, found: dict[str, Spec], data_start: int) -> None:
     position = data_start
-    records = [spec.stored for spec in found.values()]
-    for record in sorted(records, key=lambda r: (r.start, r.nbytes)):
-        if record.start != position:
-            kind = "overlaps the tensor before it" if record.start < position else "follows a hole"
-            raise source.error(record.where, f"it {kind}")
-        position += record.nbytes
+    storages = [spec.stored for spec in found.values()]
+    for stored in sorted(storages, key=lambda s: (s.start, s.nbytes)):
+        if stored.start != position:
+            what = "overlaps the tensor before it" if stored.start < position else "follows a hole"
+            raise source.error(stored.where, f"it {what}")
+        position += stored.nbytes
     if position != source.size:
         left = source.size - position
         raise source.error("end of file", f"{left} bytes belong to no tensor")
@@ -165,12 +155,39 @@ def _check_cover(source: Source, found: dict[str, Spec], data_start: int) -> Non
 # ----------------------------------------------------------------------------------------- writing
 
 
+def prepared(obj: Any) -> Callable[[BinaryIO], None]:
+    """What writes an object that was found fit for safetensors.
+
+    Raises:
+        TypeError: it holds something that cannot be saved; the text names the place.
+        ValueError: it holds too many names and texts.
+    """
+    from .pickle_writer import Plain  # not needed to read
+
+    flattener = Flattener()
+    structure = flattener.flatten(Plain(obj, any_names=True).obj)
+    metadata = {"format": "numgrad", VERSION_KEY: str(VERSION), STRUCTURE_KEY: structure}
+    # Longest items first, so that each tensor lies at a multiple of its item's size.
+    tensors = sorted(flattener.tensors.items(), key=lambda item: -item[1].dtype.itemsize)
+    header = make_header([(name, t.dtype, tuple(t.shape)) for name, t in tensors], metadata)
+
+    def write(out: BinaryIO) -> None:
+        write_all(out, header)
+        for _, tensor in tensors:
+            write_all(out, data_bytes(tensor))
+
+    return write
+
+
 def make_header(
     tensors: list[tuple[str, "np.dtype[Any]", tuple[int, ...]]], metadata: dict[str, str]
 ) -> bytes:
     """Length and header of a file that holds the tensors in the order given.
 
     Padded with spaces so that the first tensor starts at a multiple of 64 bytes.
+
+    Raises:
+        ValueError: it is larger than any that is read.
     """
     header: dict[str, Any] = {"__metadata__": metadata}
     position = 0
@@ -190,11 +207,3 @@ def make_header(
             "save fewer names and texts in one file"
         )
     return len(text).to_bytes(8, "little") + text
-
-
-def data_bytes(array: np.ndarray) -> memoryview:
-    """The bytes of an array as a file has them; a copy only if it is not C-contiguous."""
-    array = np.ascontiguousarray(array).reshape(-1)
-    if sys.byteorder == "big":
-        array = array.byteswap()
-    return array.view(np.uint8).data

@@ -1,11 +1,15 @@
 """JSON by the book, and with limits."""
 
 import json
+import re
+import sys
 from typing import Any, NoReturn
 
 from .errors import CheckpointError
 
 MAX_DIGITS = 4000  # of an integer; Python itself refuses 4301
+MAX_NESTING = 1000
+"""Of arrays and objects; as a rule Python itself stops there."""
 
 
 def _integer(digits: str) -> int:
@@ -29,9 +33,27 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _check_nesting(text: str) -> None:
+    """Python's parser calls itself for each level, and crashes the process where the limit of such
+    calls was raised."""
+    depth, in_text = 0, False
+    for found in re.finditer(r'\\.|["\[\]{}]', text):
+        token = found[0]
+        if token == '"':
+            in_text = not in_text
+        elif not in_text and token in "[{":
+            depth += 1
+            if depth > MAX_NESTING:
+                raise RecursionError
+        elif not in_text and token in "]}":
+            depth -= 1
+
+
 def parse_json(text: str, path: str, where: str) -> Any:
     """JSON by the book: no name twice in an object, no NaN, no endless number or nesting."""
     try:
+        if sys.getrecursionlimit() > 10 * MAX_NESTING:
+            _check_nesting(text)
         return json.loads(
             text, parse_int=_integer, parse_constant=_constant, object_pairs_hook=_object
         )

@@ -23,16 +23,16 @@ import numpy as np
 
 from ..graph.errors import shown
 from ..tensor import Tensor
-from .contents import CODES, MAX_DEPTH, MAX_KEY, Spec, unreadable
+from .contents import MAX_DEPTH, KeyBudget, Spec, unreadable
 from .errors import CheckpointError
-from .strict_json import MAX_DIGITS, parse_json
+from .strict_json import parse_json
 
 NOT_FINITE = ("nan", "inf", "-inf")
 WHERE = "structure"
 
 
 class Flattener:
-    """Turns an object into JSON; ``tensors`` then has what it holds, by unique names.
+    """Turns what `Plain` made into JSON; ``tensors`` then has what it holds, by unique names.
 
     A tensor's name is the path of keys that leads to it, joined by dots, so that a flat state dict
     keeps its names. Where two paths give one name, the later gets ``#2``, ``#3`` ….
@@ -43,40 +43,30 @@ class Flattener:
         self._repeats: dict[str, int] = {}
 
     def flatten(self, obj: Any) -> str:
-        """The JSON text."""
+        """The JSON text.
+
+        Raises:
+            TypeError: the object holds bytes, a dtype or a device; the text names the place.
+        """
         # ASCII, so that texts with half a surrogate are written as the escapes they have to be.
         return json.dumps(self._encode(obj, ()), allow_nan=False, separators=(",", ":"))
 
     def _encode(self, obj: Any, path: tuple[Any, ...]) -> Any:
-        if obj is None or isinstance(obj, (bool, str)):
-            return str.__str__(obj) if isinstance(obj, str) else obj  # str() of an Enum differs
-        if isinstance(obj, np.generic) and obj.dtype.kind in "biuf":
-            obj = obj.item()
-            if isinstance(obj, bool):
-                return obj
-        if isinstance(obj, int):
-            if obj.bit_length() > 3 * MAX_DIGITS:
-                raise refused(path, f"an integer of up to {MAX_DIGITS} digits", obj.bit_length())
-            return int(obj)
-        if isinstance(obj, float):
-            return float(obj) if math.isfinite(obj) else {"float": repr(float(obj))}
+        if isinstance(obj, float) and not math.isfinite(obj):
+            return {"float": repr(obj)}
+        if obj is None or isinstance(obj, (bool, int, float, str)):
+            return obj
         if isinstance(obj, (Tensor, np.ndarray)):
-            if obj.dtype not in CODES:
-                raise refused(path, "a dtype of bools, integers or floats", obj.dtype)
-            kind = "tensor" if isinstance(obj, Tensor) else "array"
-            return {kind: self._name(obj, path)}
-        if isinstance(obj, (dict, list, tuple)):
-            if len(path) >= MAX_DEPTH:
-                found = "more, or an object inside itself"
-                raise refused((), f"at most {MAX_DEPTH} levels", found)
-            if isinstance(obj, dict):
-                pairs = [[plain_key(k, path), self._encode(v, (*path, k))] for k, v in obj.items()]
-                return {"ordered" if isinstance(obj, OrderedDict) else "dict": pairs}
+            return {"tensor" if isinstance(obj, Tensor) else "array": self._name(obj, path)}
+        if isinstance(obj, dict):
+            pairs = [[key, self._encode(value, (*path, key))] for key, value in obj.items()]
+            return {"ordered" if isinstance(obj, OrderedDict) else "dict": pairs}
+        if isinstance(obj, (list, tuple)):
             items = [self._encode(item, (*path, i)) for i, item in enumerate(obj)]
             return items if isinstance(obj, list) else {"tuple": items}
-        if hasattr(obj, "state_dict"):
-            raise refused(path, "data", f"{type(obj).__name__}", "save its state_dict()")
-        raise refused(path, "a tensor, dict, list, tuple, number, text, bool or None", shown(obj))
+        what = "a tensor, array, dict, list, tuple, number, text, bool or None"
+        way_out = "convert or leave it out, or save as .pth"
+        raise refused(path, f"{what} in a safetensors file", shown(obj), way_out)
 
     def _name(self, tensor: Any, path: tuple[Any, ...]) -> str:
         base = ".".join(map(str, path)) if path else "tensor"
@@ -105,19 +95,22 @@ def plain_key(key: Any, path: tuple[Any, ...]) -> Any:
     """A key of a dict that is saved, as plain Python has it.
 
     Raises:
-        TypeError: it is neither text nor a finite number nor None, or an integer no file may have.
+        TypeError: it is neither text nor a finite number nor None.
     """
     if isinstance(key, np.generic) and key.dtype.kind in "biuf":
         key = key.item()
-    if isinstance(key, int) and abs(key) >= MAX_KEY:
-        raise refused(
-            path, "integer keys below 2**60", f"one of {key.bit_length()} bits", "use texts"
-        )
     if key is None or isinstance(key, (bool, str, int)):
         return str.__str__(key) if isinstance(key, str) else key
     if isinstance(key, float) and math.isfinite(key):
         return float(key)
     raise refused(path, "keys that are text, numbers, bools or None", shown(key))
+
+
+def check_keys(keys: KeyBudget, owner: int, size: int, key: Any, path: tuple[Any, ...]) -> None:
+    """Raise for more numbers as keys than a file may have."""
+    if not keys.allows(owner, size, key):
+        found = "too many numbers that do not count up from 0"
+        raise refused(path, "keys that are texts", found, "use texts, or a tensor of the numbers")
 
 
 def unflatten(text: str, tensors: dict[str, Spec], path: str) -> Any:
@@ -132,6 +125,7 @@ def unflatten(text: str, tensors: dict[str, Spec], path: str) -> Any:
         CheckpointError: the text is no such structure, or does not fit the tensors.
     """
     left = dict(tensors)
+    keys = KeyBudget()
 
     def fail(reason: str) -> CheckpointError:
         return CheckpointError(path, WHERE, reason)
@@ -167,8 +161,8 @@ def unflatten(text: str, tensors: dict[str, Spec], path: str) -> Any:
             key, value = pair
             if isinstance(key, (list, dict)):
                 raise fail("a key that is neither text nor number")
-            if isinstance(key, int) and abs(key) >= MAX_KEY:
-                raise fail("an integer key of 2**60 or more")
+            if not keys.allows(id(result), len(result), key):
+                raise fail("too many keys that are numbers in dicts")
             if key in result:
                 raise fail(f"the key {key!r:.100} twice")
             result[key] = decode(value, depth + 1)

@@ -7,14 +7,25 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from .contents import MAX_BYTES, NAMES, Spec, make_spec, natural, short, unreadable
+from .contents import (
+    MAX_BYTES,
+    MAX_DIMENSIONS,
+    NAMES,
+    Spec,
+    make_spec,
+    natural,
+    short,
+    unreadable,
+)
 from .errors import CheckpointError
 from .source import Source
 
+FLOATS = ("F16", "BF16", "F32", "F64")
+"""Codes of elements whose tensors may require a gradient."""
 MAX_KEY = 200
 """Characters of a storage's key."""
 
@@ -24,8 +35,12 @@ class Machine(Protocol):
 
     source: Source
 
+    @property
+    def place(self) -> str:
+        """What is being read, in errors."""
+
     def error(self, reason: str) -> CheckpointError:
-        """An error at the place that is being read."""
+        """An error at that place."""
 
 
 class Global(NamedTuple):
@@ -38,7 +53,7 @@ class Global(NamedTuple):
     storage: str | None = None
     """The code of the elements, of a class of storages; RAW where the tensor tells it."""
     dtype: str | None = None
-    """The code, of a dtype."""
+    """The code, of a dtype; its name in PyTorch where files have no tensors of it here."""
     tensor: str | None = None
     """The code of the elements, of a class of tensors."""
 
@@ -119,7 +134,7 @@ def no_hooks(machine: Machine, hooks: Any) -> None:
 
 def tensor_spec(machine: Machine, storage: Any, offset: Any, size: Any, stride: Any) -> Spec:
     """A tensor as its arguments describe it; see `make_spec`."""
-    return make_spec(machine.source, "tensor in the pickle", storage, offset, size, stride)
+    return make_spec(machine.source, machine.place, storage, offset, size, stride)
 
 
 def on_tensor(machine: Machine, data: Any) -> Any:
@@ -134,7 +149,7 @@ def may_require_grad(machine: Machine, data: Any, requires_grad: Any) -> bool:
     if type(requires_grad) is not bool:
         raise machine.error(f"requires_grad is {short(requires_grad)}, no boolean")
     code = data.code if isinstance(data, EarlyTensor) else data.stored.code
-    if requires_grad and code not in ("F16", "BF16", "F32", "F64"):
+    if requires_grad and code not in FLOATS:
         raise machine.error(f"a tensor of {code} that requires a gradient")
     return requires_grad
 
@@ -144,7 +159,7 @@ def from_bytes(
 ) -> np.ndarray:
     """An array of plain numbers from the bytes of a pickle, which must be just as many."""
     raw = data.raw if isinstance(data, Text) else data
-    if type(raw) is not bytes:
+    if type(raw) not in (bytes, bytearray):
         raise machine.error("a NumPy array of objects; only numbers are read")
     nbytes = math.prod(shape) * dtype.itemsize
     if len(raw) != nbytes or math.prod(n for n in shape if n) > MAX_BYTES // dtype.itemsize:
@@ -155,6 +170,15 @@ def from_bytes(
         raise machine.error("a boolean that is neither 0 nor 1")
     flat = np.frombuffer(raw, dtype).astype(dtype.newbyteorder("="))  # a copy: one may write to it
     return flat.reshape(shape, order=order)
+
+
+def array_of(machine: Machine, data: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
+    """The same of a dtype and a shape that were not looked at yet."""
+    if type(shape) is not tuple or not all(map(natural, shape)) or len(shape) > MAX_DIMENSIONS:
+        raise machine.error(f"a NumPy array of shape {short(shape)}")
+    if type(dtype) is not NumpyDtype:
+        raise machine.error("a NumPy array without a plain dtype")
+    return from_bytes(machine, data, dtype.dtype, shape, order)
 
 
 # --------------------------------------------------- objects that BUILD gives their state
@@ -176,9 +200,8 @@ class EarlyTensor(Built):
     """``torch.FloatTensor()``, whose state is ``(storage, offset, size, stride)``."""
 
     def __init__(self, code: str) -> None:
-        self.code, self.spec = code, None
-
-    spec: Spec | None
+        self.code = code
+        self.spec: Spec | None = None
 
     def build(self, machine: Machine, state: Any) -> None:
         """Take the storage and the geometry."""
@@ -202,9 +225,8 @@ class EarlyParameter(Built):
     ``(data, grad, hooks, requires_grad, volatile)``.
     """
 
-    def __init__(self, kind: str, data: Any = None) -> None:
+    def __init__(self, kind: Literal["tensor", "parameter"], data: Any = None) -> None:
         self.kind, self.data, self.requires_grad = kind, data, kind == "parameter"
-        self._made: Spec | None = None
 
     def build(self, machine: Machine, state: Any) -> None:
         """Take the flags, and the data if they are not there yet."""
@@ -224,11 +246,10 @@ class EarlyParameter(Built):
 
     def finish(self) -> Any:
         """The tensor, of this kind."""
-        if self._made is None:
-            data = self.data.finish() if isinstance(self.data, Built) else self.data
-            if isinstance(data, Spec):
-                self._made = replace(data, kind=self.kind, requires_grad=self.requires_grad)
-        return self._made
+        data = self.data.finish() if isinstance(self.data, Built) else self.data
+        if not isinstance(data, Spec):
+            return None
+        return replace(data, kind=self.kind, requires_grad=self.requires_grad)
 
 
 class NumpyDtype(Built):
@@ -253,18 +274,17 @@ class NumpyDtype(Built):
 class NumpyArray(Built):
     """An ndarray, whose state is ``(1, shape, dtype, Fortran order, bytes)``."""
 
-    array: "np.ndarray | None" = None
+    def __init__(self, array: "np.ndarray | None" = None) -> None:
+        self.array = array
 
     def build(self, machine: Machine, state: Any) -> None:
         """Take shape, dtype and bytes, which must fit each other."""
         if type(state) is not tuple or len(state) != 5 or self.array is not None:
             raise machine.error("a NumPy array whose state is none that NumPy wrote")
         _, shape, dtype, fortran, data = state
-        if type(shape) is not tuple or not all(map(natural, shape)) or len(shape) > 32:
-            raise machine.error(f"a NumPy array of shape {short(shape)}")
-        if type(dtype) is not NumpyDtype or type(fortran) is not bool:
-            raise machine.error("a NumPy array without a plain dtype")
-        self.array = from_bytes(machine, data, dtype.dtype, shape, "F" if fortran else "C")
+        if type(fortran) is not bool:
+            raise machine.error("a NumPy array whose state is none that NumPy wrote")
+        self.array = array_of(machine, data, dtype, shape, "F" if fortran else "C")
 
     def finish(self) -> Any:
         """The array."""

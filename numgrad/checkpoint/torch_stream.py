@@ -20,9 +20,11 @@ from .source import Cursor, Source
 from .symbols import StorageId, Text, storage_id
 
 MAGIC = 0x1950A86A20F9469CFC6C
-START = b"\x80\x02\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
-"""The bytes that every such file begins with."""
 VERSION = 1001
+FOREIGN = (
+    "; no torch.save wrote it: if you trust it, open it with pickle.load, which runs what code is "
+    "in it, and save the arrays"
+)
 FORMAT = "PyTorch stream (torch.save of 0.1.10 to 1.5)"
 
 
@@ -32,19 +34,21 @@ def read(source: Source) -> Contents:
     Raises:
         CheckpointError: it is not what the format asks for.
     """
-    cursor = Cursor(source, 0, source.size, "pickles")
+    start = source.read(0, min(source.size, 64), "start of file")
+    foreign = MAGIC.to_bytes(10, "little") not in start
+    cursor = Cursor(source, 0, source.size, "plain pickle" if foreign else "pickles")
     interpreter = Interpreter(source)
     for what, expected in (("magic number", MAGIC), ("protocol version", VERSION)):
         found = interpreter.run(cursor)
         if type(found) is not int or found != expected:
-            raise cursor.error(f"the {what} is {short(found)}, not {expected}")
+            way_out = FOREIGN if foreign else ""
+            raise cursor.error(f"the {what} is {short(found)}, not {expected}{way_out}")
     if type(interpreter.run(cursor)) is not dict:
         raise cursor.error("what should tell of the machine is no dict")
     storages = _Storages(source)
     obj = interpreter.run(cursor, storages.get)
     keys = interpreter.run(cursor)
     _check_keys(cursor, keys, storages.roots)
-    cursor.where = "elements"
     for key in keys:
         stored, pid = storages.roots[key]
         cursor.where = stored.where

@@ -20,7 +20,7 @@ Sources: PyTorch, torch/serialization.py, ``legacy_load``; POSIX.1-2001, pax Int
 
 from typing import Any
 
-from .contents import MAX_DIMENSIONS, Contents, Spec, Stored, make_spec, natural, short
+from .contents import MAX_DIMENSIONS, RAW, Contents, Spec, Stored, make_spec, natural, short
 from .names import finish
 from .pickles import Interpreter
 from .source import Cursor, Source
@@ -62,9 +62,7 @@ def read(source: Source) -> Contents:
     cursor = part("pickle")
 
     def persistent(pid: Any) -> Any:
-        if (
-            type(pid) is tuple
-        ):  # a class, where it is defined, its source text; of no class it knows
+        if type(pid) is tuple:  # a class, the file that defines it, its source text
             raise cursor.error("a whole module, which is code; save its state_dict() instead")
         decimal = type(pid) in (str, Text) and pid.isascii() and pid.isdecimal()
         if not decimal or len(pid) > 20 or int(pid) not in known:
@@ -189,13 +187,15 @@ def _entry(interpreter: Interpreter, cursor: Cursor, known: dict[int, Any]) -> t
     entry = interpreter.run(cursor)
     if type(entry) is not tuple or len(entry) != 3 or type(entry[2]) is not Global:
         raise cursor.error(f"an entry that is {short(entry)}, no (key, …, class)")
-    _new_key(cursor, entry[0], known)
+    _new_key(interpreter, cursor, entry[0], known)
     return entry
 
 
-def _new_key(cursor: Cursor, key: Any, known: dict[int, Any]) -> None:
+def _new_key(interpreter: Interpreter, cursor: Cursor, key: Any, known: dict[int, Any]) -> None:
     if not natural(key) or key >= 1 << 64:
         raise cursor.error(f"a key that is {short(key)}, no address")
+    if not interpreter.keys.allows(id(known), len(known), key):
+        raise cursor.error("too many storages and tensors")
     if key in known:
         raise cursor.error(f"the key {key} twice")
 
@@ -204,7 +204,7 @@ def _storages(interpreter: Interpreter, cursor: Cursor) -> dict[int, Stored]:
     found: dict[int, Stored] = {}
     for _ in range(_count(interpreter, cursor, 8)):
         key, _, kind = _entry(interpreter, cursor, found)
-        if kind.storage is None or kind.tensor is not None:
+        if kind.storage in (None, RAW):  # this format is older than storages without a dtype
             raise cursor.error(f"a storage of {kind.full}, no class of storages")
         numel = cursor.int64()
         stored = found[key] = Stored(kind.storage, numel, f"storage {key}", cursor.position)
@@ -219,7 +219,7 @@ def _storages(interpreter: Interpreter, cursor: Cursor) -> dict[int, Stored]:
         if type(view) not in (tuple, list) or len(view) != 4 or not all(map(natural, view)):
             raise cursor.error(f"a view that is {short(view)}, no (key, key, offset, number)")
         key, root, offset, numel = view
-        _new_key(cursor, key, found)
+        _new_key(interpreter, cursor, key, found)
         if root not in roots:
             raise cursor.error(f"a view of {short(root)}, no storage of the file")
         whole = roots[root]

@@ -29,6 +29,8 @@ from .symbols import StorageId, storage_id
 START = b"PK\x03\x04"
 FORMAT = "PyTorch zip (torch.save since 1.6)"
 MAX_RECORDS = 1_000_000
+FILES = (b".pth", b".pt", b".ckpt", b".bin", b".tar", b".npz", b".safetensors")
+"""What names of checkpoints end in; no record of torch.save is called so."""
 MAX_SMALL = 1000
 """Bytes of the records that are neither the pickle nor a storage."""
 CHUNK = 1 << 20
@@ -173,6 +175,8 @@ def _packed(name: bytes) -> str:
         return SCRIPT
     if name.endswith(b".npy"):
         return "a compressed .npz archive; load it with numpy.load and save it with numpy.savez"
+    if name.endswith(FILES):
+        return f"a zip archive with the file {_shown(name)} in it; unpack it, and load that"
     return (
         f"the record {_shown(name)} is compressed, which torch.save never does; unpack the "
         "archive and pack it without compression, or save again"
@@ -253,8 +257,6 @@ def read(source: Source) -> Contents:
         CheckpointError: the archive or the pickle is damaged, wants more than data, or the two do
             not fit each other.
     """
-    if source.read(0, min(len(START), source.size), "start of file") != START:
-        raise source.error("start of file", "no record of a zip archive")
     archive = read_archive(source)
     root = _root(source, archive)
     records = {record.name.removeprefix(root): record for record in archive}
@@ -286,6 +288,10 @@ def _root(source: Source, archive: list[Record]) -> bytes:
     names = [record.name for record in archive]
     if any(map(_is_script, names)):
         raise source.error(DIRECTORY, SCRIPT)
+    files = [name for name in names if name.endswith(FILES)]
+    if not found and files:
+        reason = f"a zip archive with the file {_shown(files[0])} in it; unpack it, and load that"
+        raise source.error(DIRECTORY, reason)
     if len(found) != 1:
         count = len(found) or "no"
         raise source.error(DIRECTORY, f"{count} records data.pkl; archives of torch.save have one")

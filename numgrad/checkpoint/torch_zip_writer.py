@@ -5,9 +5,8 @@ share it again, each at a multiple of 64 bytes. The same object gives the same b
 """
 
 import struct
-import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from ..graph.value import make
 from ..kernels.cuda.array import DeviceArray
 from .atomic import write_all
-from .contents import SMALL_BYTES, contiguous_strides
+from .contents import SMALL_BYTES, contiguous_strides, data_bytes
 from .pickle_writer import Place, Plain, pickle_of
 from .torch_zip import (
     DESCRIPTOR_FLAG,
@@ -35,46 +34,33 @@ ROOT = "archive"
 bytes would depend on it."""
 
 ALIGNMENT = 64  # of the storages
-CHUNK = 1 << 20
-"""Bytes that are copied at a time, where they have to be."""
 
 FLAGS = DESCRIPTOR_FLAG | UTF8_FLAG
 VERSION = 45  # of the zip format: 4.5, the first with 64-bit sizes
 DATE = 0x21  # 1980-01-01
 
 
-class Prepared:
-    """An object that was found fit to be saved.
+def prepared(obj: Any) -> Callable[[BinaryIO], None]:
+    """What writes an object that was found fit to be saved, as ``torch.save`` does.
 
     Raises:
         TypeError: the object holds something that cannot be saved; the text names the place.
         ValueError: it holds too much beside tensors.
     """
+    plain = Plain(obj)
+    plan = _Plan(plain.tensors)
+    pickle = pickle_of(plain.obj, plan.place)
 
-    def __init__(self, obj: Any) -> None:
-        plain = Plain(obj)
-        self._plan = _Plan(plain.tensors)
-        self._pickle = pickle_of(plain.obj, self._plan.place)
-
-    def write(self, out: BinaryIO, root: str = ROOT) -> None:
-        """Write the archive; storage by storage, without a copy of them all."""
-        archive = Archive(out, root + "/")
-        archive.add("data.pkl", len(self._pickle), iter([self._pickle]))
-        archive.add("byteorder", 6, iter([b"little"]))
-        for key, run in enumerate(self._plan.runs):
-            archive.add(f"data/{key}", run.nbytes, run.chunks())
-        archive.add("version", 2, iter([b"3\n"]))
+    def write(out: BinaryIO) -> None:  # storage by storage, without a copy of them all
+        archive = Archive(out, ROOT + "/")
+        archive.add("data.pkl", len(pickle), [pickle])
+        archive.add("byteorder", 6, [b"little"])
+        for key, run in enumerate(plan.runs):
+            archive.add(f"data/{key}", run.nbytes, [run.data()])
+        archive.add("version", 2, [b"3\n"])
         archive.close()
 
-
-def write(obj: Any, out: BinaryIO, root: str = ROOT) -> None:
-    """Write an object as ``torch.save`` does. Nothing is written unless all of it can be.
-
-    Raises:
-        TypeError: the object holds something that cannot be saved; the text names the place.
-        ValueError: it holds too much beside tensors.
-    """
-    Prepared(obj).write(out, root)
+    return write
 
 
 # ------------------------------------------------------------------------------------ the storages
@@ -87,25 +73,10 @@ class _Run:
         self.array, self._tensor = array, tensor
         self.numel, self.nbytes = int(array.size), int(array.nbytes)
 
-    def chunks(self) -> Iterator[Any]:
-        """The bytes, little endian."""
-        array: Any = self.array
-        if isinstance(array, DeviceArray):
-            array = make(self.array, self._tensor.storage).cpu().array
-        elif not array.flags.c_contiguous:  # a tensor that PyTorch cannot have as it is
-            array = np.ascontiguousarray(array).reshape(-1)
-        kind = array.dtype.kind
-        if not array.size:
-            return
-        if kind != "b" and (sys.byteorder == "little" or array.itemsize == 1):
-            yield array.reshape(-1).view(np.uint8).data
-            return
-        step = CHUNK // array.itemsize
-        for first in range(0, array.size, step):
-            part = array.reshape(-1)[first : first + step]
-            # Memory that was never written to may hold other bytes than 0 and 1.
-            part = part.view(np.uint8) != 0 if kind == "b" else part.byteswap()
-            yield part.view(np.uint8).data
+    def data(self) -> memoryview:
+        """The bytes as the file has them."""
+        on_device = isinstance(self.array, DeviceArray)
+        return data_bytes(make(self.array, self._tensor.storage) if on_device else self.array)
 
 
 class _Plan:
@@ -138,7 +109,8 @@ class _Plan:
                 left
                 or offset < 0
                 or not _is_regular(array)
-                or array.nbytes > max(whole.nbytes, SMALL_BYTES)  # as no reader takes it: expanded
+                # Expanded: a reader takes no more bytes than the file has, at least these.
+                or array.nbytes > max(whole.nbytes, SMALL_BYTES)
             ):
                 strides = contiguous_strides(tensor.shape)
                 self.runs.append(_Run(array if array.ndim else array.reshape(1), tensor))
@@ -215,7 +187,7 @@ class Archive:
         write_all(self._out, data)
         self._position += len(memoryview(data))
 
-    def add(self, name: str, size: int, chunks: Iterator[Any]) -> None:
+    def add(self, name: str, size: int, chunks: Iterable[Any]) -> None:
         """A record of ``size`` bytes; its CRC follows it, so that the bytes are read once."""
         full = f"{self._root}{name}".encode()
         offset = self._position

@@ -5,18 +5,20 @@ gets them parsed and returns the exit code. Nothing heavy is imported before a c
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from ..checkpoint import CheckpointError
 from ..version import __version__
 from . import classify as classify
 from . import demo as demo
 from . import env as env
 from . import files as files
 from . import memory as memory
-from .output import UsageError, command
+from .output import UsageError, command, prepare_streams, reason, tell
 
 __all__ = ["main", "parser"]
 
@@ -50,23 +52,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 if all went well; 2, with one line on stderr, for arguments or files that cannot be used; 1 if
     a check that the command makes fails; 130 after Ctrl-C.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
+    prepare_streams()
     try:
-        options: Any = parser().parse_args(words)
-        options.typed = command(words)
-        _check_environment()
-        return int(options.run(options))
-    except SystemExit as stop:  # --help and --version
-        return int(stop.code or 0)
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader of our output (`| head`) has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_stdout()
         return 1
-    except (UsageError, OSError) as error:
-        print(f"numgrad: {_line(error)}", file=sys.stderr)
+    except (UsageError, CheckpointError, OSError) as error:
+        tell(reason(error))
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            return 2
+        _give_up_stdout()
         return 2
     except KeyboardInterrupt:
-        print("numgrad: interrupted", file=sys.stderr)
+        tell("interrupted")
         return 130
+
+
+def _run(words: list[str]) -> int:
+    top = parser()
+    try:
+        options, more = top.parse_known_args(words)
+        _take(top, options, more)
+    except SystemExit as stop:  # --help and --version
+        return int(stop.code or 0)
+    options.typed = command(words)
+    _check_environment()
+    return int(options.run(options))
+
+
+def _take(top: Parser, options: Any, more: list[str]) -> None:
+    """Names of files that stand behind an option, where argparse no longer expects them."""
+    if hasattr(options, "many") and not any(word.startswith("-") for word in more):
+        getattr(options, options.many).extend(more)
+    elif more:
+        top.error(f"unrecognized arguments: {' '.join(more)}")
+
+
+def _give_up_stdout() -> None:
+    """Let what is still buffered go nowhere, or Python would complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _check_environment() -> None:
@@ -77,7 +105,3 @@ def _check_environment() -> None:
         get_num_threads()
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

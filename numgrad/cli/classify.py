@@ -3,17 +3,14 @@
 import contextlib
 import gc
 import itertools
-import json
-import os
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from . import memory
 from .arguments import positive
-from .output import UsageError, machine, pairs, progress, size, table
+from .output import UsageError, machine, pairs, printable, progress, size, table, tell, to_json
+from .trained import add_arguments, check, check_size, trained
 
 DEFAULT = "mobilenet_v2"
 TOP, BATCH = 5, 16
@@ -24,37 +21,21 @@ IMAGENET_CLASSES = 1000
 
 def add(commands: Any) -> None:
     """Describe the command's arguments."""
-    from .. import models
-
-    names = models.names()
     parser = commands.add_parser(
         "classify",
         help="what pictures show, by a network trained on ImageNet",
         description=(
             "Classify pictures with a network trained on ImageNet, with volatile inputs: no graph, "
-            "nothing kept. Each picture is resized to 256 pixels at its shorter side, and the "
-            "middle 224 x 224 are looked at. A picture that cannot be opened is named on stderr; "
-            "the others are classified, and the exit status is 2."
+            "nothing kept. Each picture is resized to 256 pixels at its shorter side (232 for "
+            "torchvision's IMAGENET1K_V2 files), and the middle 224 x 224 are looked at; networks "
+            "of demo finetune look at what its --size was. A picture that cannot be opened is "
+            "named on stderr; the others are classified, and the exit status is 2."
         ),
     )
     parser.add_argument(
         "images", nargs="+", metavar="IMAGE", help="a picture, or a folder of pictures"
     )
-    parser.add_argument(
-        "--model",
-        choices=names,
-        default=DEFAULT,
-        metavar="M",
-        help=f"default: {DEFAULT}; others: {', '.join(n for n in names if n != DEFAULT)}",
-    )
-    parser.add_argument(
-        "--weights",
-        metavar="FILE",
-        help=(
-            "a state dict: .pth, .pt, .safetensors; default: torchvision's ImageNet weights, as "
-            "PyTorch has kept them on this machine, else downloaded"
-        ),
-    )
+    add_arguments(parser, DEFAULT)
     parser.add_argument(
         "--topk",
         type=positive,
@@ -76,7 +57,7 @@ def add(commands: Any) -> None:
         help="also run the first batch taped and volatile: time, memory, nodes",
     )
     parser.add_argument("--json", action="store_true", help="print JSON with exact numbers alone")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, many="images")
 
 
 def run(options: Any) -> int:
@@ -88,31 +69,24 @@ def run(options: Any) -> int:
             f"--device: expected cpu, got {options.device}; convolutions have no kernels for other "
             "devices yet"
         )
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            'classify: Pillow is missing; install "numgrad-jit[vision]" to open pictures'
-        ) from None
-    if options.weights is not None and not os.path.isfile(options.weights):
-        raise UsageError(
-            f"--weights: expected a file, got {options.weights}, which is "
-            + ("a folder" if os.path.isdir(options.weights) else "not there")
-            + "; check the path"
-        )
-    try:
-        paths = find(options.images)
-    except PictureError as error:
-        raise UsageError(str(error)) from None
+    check("classify", options.weights)
+    if options.weights is None:  # before hundreds of MB are downloaded
+        labels(IMAGENET_CLASSES)
     work = Work(options.model, options.weights, options.topk or TOP, options.compare_modes)
+    paths: list[str] = []
+    for image in options.images:
+        try:
+            paths += find([image])
+        except PictureError as error:
+            work.refuse(image, error)
     work.classify(paths, options.batch, quiet=options.json)
     for entry in work.pictures:
         if "error" in entry:
-            print("numgrad:", *entry["error"].split(), file=sys.stderr)
+            tell(f"{entry['path']} {entry['error']}")
     modes = [] if work.first is None else compare(work.model, work.first)
     if options.json:
         content = {"machine": machine(), "command": options.typed, **work.content()}
-        print(json.dumps(content | ({"modes": modes} if options.compare_modes else {}), indent=2))
+        print(to_json(content | ({"modes": modes} if options.compare_modes else {})))
     else:
         show(work, options.topk)
         if modes:
@@ -138,6 +112,9 @@ class Work:
         self.model: Any = None
         self.first: Any = None
         self.labels: Sequence[str] = ()
+        self.own_names = False
+        """Whether the labels stand in the file of the weights."""
+        self.resize, self.crop = 0, 0
         parts = ("weights", "kernels", "compiling", "pictures", "computing")
         self.seconds = dict.fromkeys(parts, 0.0)
         """Kernels: to load them. Compiling is left out of the others: it is for the first time."""
@@ -154,23 +131,44 @@ class Work:
                 self._compute(entries, inputs)
             say(f"{len(self.pictures)} pictures")
 
+    def refuse(self, path: str, error: Any) -> None:
+        """Note a PictureError of a file or a folder."""
+        self.pictures.append({"path": path, "error": error.reason})
+        self.failed += 1
+
     def _open(self, paths: Sequence[str]) -> tuple[list[dict[str, Any]], list[Any]]:
         from ..data.pictures import PictureError, imagenet_input, open_picture
 
-        start = time.perf_counter()
         entries, inputs = [], []
         for path in paths:
-            entry: dict[str, Any] = {"path": path}
-            self.pictures.append(entry)
             try:
-                inputs.append(imagenet_input(open_picture(path)))
+                with self._timed("pictures"):
+                    picture = open_picture(path)
             except PictureError as error:
-                entry["error"] = str(error)
-                self.failed += 1
-            else:
-                entries.append(entry)
-        self.seconds["pictures"] += time.perf_counter() - start
+                self.refuse(path, error)
+                continue
+            if self.model is None:  # not before there is a picture to classify
+                self._load()
+            with self._timed("pictures"):
+                inputs.append(imagenet_input(picture, self.resize, self.crop))
+            entries.append({"path": path})
+            self.pictures.append(entries[-1])
         return entries, inputs
+
+    def _load(self) -> None:
+        """Load the network, and its kernels, so that they do not count as computing."""
+        from .. import memory as ledger
+        from .. import zeros
+        from ..variable import Variable
+
+        with self._timed("weights"):
+            found = trained(self.name, self.weights)
+            self.model = found.model.eval()
+            self.labels, self.own_names = found.names or labels(found.classes), bool(found.names)
+            self.resize, self.crop = found.resize, found.crop
+        with self._timed("kernels"):
+            check_size(self.model, self.name, Variable(zeros(1, 3, found.crop, found.crop), True))
+        ledger.reset_peak()
 
     def _compute(self, entries: list[dict[str, Any]], inputs: list[Any]) -> None:
         import numpy as np
@@ -181,14 +179,8 @@ class Work:
         from ..variable import Variable
 
         x = tensor(np.stack(inputs))
-        if self.model is None:
-            self.first = x if self.keep_first else None
-            with self._timed("weights"):
-                self.model, names = network(self.name, self.weights)
-                self.labels = names or labels(classes(self.model))
-            with self._timed("kernels"):  # so that they do not count as computing
-                self.model(Variable(x[:1], volatile=True))
-            ledger.reset_peak()
+        if self.keep_first and self.first is None:
+            self.first = x
         with self._timed("computing"), ledger.track() as m:
             out = softmax(self.model(Variable(x, volatile=True)), 1)
         probabilities = out.numpy()
@@ -215,10 +207,12 @@ class Work:
         from ..kernels import store
 
         start, compiled = time.perf_counter(), store.stats.seconds
-        yield
-        compiling = store.stats.seconds - compiled
-        self.seconds["compiling"] += compiling
-        self.seconds[what] += time.perf_counter() - start - compiling
+        try:
+            yield
+        finally:
+            compiling = store.stats.seconds - compiled
+            self.seconds["compiling"] += compiling
+            self.seconds[what] += time.perf_counter() - start - compiling
 
     def content(self) -> dict[str, Any]:
         """What the JSON has of it."""
@@ -226,6 +220,8 @@ class Work:
             "model": self.name,
             "weights": self.weights,
             "classes": len(self.labels),
+            "resize": self.resize,
+            "crop": self.crop,
             "pictures": self.pictures,
             "failed": self.failed,
             "seconds": self.seconds,
@@ -238,68 +234,7 @@ def _silent() -> Iterator[Any]:
     return ((i, lambda text: None) for i in itertools.count())
 
 
-# ------------------------------------------------------------------------ the network and its names
-
-
-def network(name: str, weights: str | None) -> tuple[Any, Sequence[str] | None]:
-    """A network in eval mode with the weights of a file, or torchvision's.
-
-    A file of other classes than ImageNet's is taken, too: as many logits as its last layer gives.
-
-    Returns:
-        The network, and the names of its classes if the file has them (``numgrad demo finetune``
-        writes such files).
-
-    Raises:
-        UsageError: a file that cannot be read, is damaged, or of another network.
-        OSError: torchvision's weights are not on this machine and cannot be downloaded.
-    """
-    from .. import models
-    from ..checkpoint import CheckpointError
-    from ..nn.state import StateDictError
-
-    make: Callable[..., Any] = getattr(models, name)
-    if weights is None:
-        return make(pretrained=True).eval(), None
-    path = Path(weights)  # a str could be one of torchvision's names of weights
-    try:
-        return make(weights=path).eval(), None
-    except CheckpointError as error:
-        found = None
-        if isinstance(error.__cause__, StateDictError):
-            found = _with_other_classes(make(), path)
-        if found is None:
-            raise UsageError(f"--weights: {error}") from None
-        return found
-
-
-def _with_other_classes(model: Any, path: Path) -> tuple[Any, Sequence[str] | None] | None:
-    """`network` of a file that has another last layer; None if more is different."""
-    from ..checkpoint import load
-    from ..models import replace_head
-    from ..models.weights import state_dict
-    from ..nn.state import StateDictError
-
-    state = state_dict(path)
-    ending = f".{model.HEAD}.weight"
-    given = next((v for key, v in state.items() if f".{key}".endswith(ending)), None)
-    shape: tuple[int, ...] = tuple(getattr(given, "shape", ()))
-    own = tuple(model.get_submodule(model.HEAD).weight.shape)
-    if shape[1:] != own[1:] or shape[0] == 0:
-        return None
-    replace_head(model, shape[0])
-    try:
-        model.load_state_dict(state)
-    except StateDictError:
-        return None
-    names = load(path).get("classes")
-    fits = isinstance(names, list) and len(names) == shape[0]
-    return model.eval(), [str(name) for name in names] if fits else None
-
-
-def classes(model: Any) -> int:
-    """How many logits a network gives."""
-    return int(model.get_submodule(model.HEAD).weight.shape[0])
+# ------------------------------------------------------------------------ the names of the classes
 
 
 def labels(count: int) -> Sequence[str]:
@@ -369,7 +304,7 @@ def complain(rows: Iterable[dict[str, Any]]) -> int:
         if row["mode"] == "volatile" and (row["nodes"] or row["saved_bytes"]):
             wrong.append(f"volatile made {row['nodes']} nodes and kept {row['saved_bytes']} bytes")
     for text in wrong:
-        print(f"numgrad: classify: {text}; this is a bug, please report it", file=sys.stderr)
+        tell(f"classify: {text}; this is a bug, please report it")
     return 1 if wrong else 0
 
 
@@ -381,13 +316,18 @@ def show(work: Work, topk: int | None) -> None:
     good = [entry for entry in work.pictures if "top" in entry]
     if not good:
         return
+
+    def shown(name: str) -> str:
+        """ImageNet's classes have several names: the first."""
+        return printable(name if work.own_names else name.split(",")[0])
+
     if len(good) > FEW and topk is None:
-        names = [_short(entry["top"][0]["name"]) for entry in good]
+        names = [shown(entry["top"][0]["name"]) for entry in good]
         width = max(4, *map(len, names))
         table(
             ("picture", "name".ljust(width), "class", "probability"),
             [
-                (_printable(entry["path"]), name.ljust(width), *_figures(entry["top"][0]))
+                (printable(entry["path"]), name.ljust(width), *_figures(entry["top"][0]))
                 for entry, name in zip(good, names)
             ],
         )
@@ -396,15 +336,15 @@ def show(work: Work, topk: int | None) -> None:
         for entry in good:
             table(
                 ("", "class", "probability"),
-                [(_short(one["name"]), *_figures(one)) for one in entry["top"]],
-                title=_printable(entry["path"]),
+                [(shown(one["name"]), *_figures(one)) for one in entry["top"]],
+                title=printable(entry["path"]),
             )
             print()
     spent, count = work.seconds, len(good)
     compiling = spent["compiling"]
     pairs(
         [
-            ("network", f"{work.name}, {work.weights or 'weights of torchvision'}"),
+            ("network", f"{work.name}, {printable(work.weights or 'weights of torchvision')}"),
             ("pictures", f"{count}" + (f", and {work.failed} not read" * bool(work.failed))),
             ("weights", f"{spent['weights']:.2f} s"),
             (
@@ -422,16 +362,6 @@ def show(work: Work, topk: int | None) -> None:
             ("graph", f"{work.nodes} nodes, {size(work.bytes['saved_bytes'])} saved (volatile)"),
         ]
     )
-
-
-def _printable(path: str) -> str:
-    """A path that need not be valid text, on one line."""
-    return os.fsencode(path).decode(errors="replace").replace("\n", "?")
-
-
-def _short(name: str) -> str:
-    """The first of a class's names."""
-    return name.split(",")[0]
 
 
 def _figures(one: dict[str, Any]) -> tuple[str, str]:

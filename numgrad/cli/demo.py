@@ -10,7 +10,7 @@ from typing import Any
 from . import finetune, memory
 from .arguments import positive, rate, seed
 from .networks import maker
-from .output import check_writable, machine, progress, size, write_json
+from .output import check_writable, machine, printable, progress, size, write_json
 
 DROPOUT = 0.2
 MODELS = {"mlp": "digits-mlp", "conv": "digits-conv"}
@@ -57,7 +57,7 @@ def run(options: Any) -> int:
     with _file(options.save) as path:
         same = reload_equal(name, model, test, path)
         nbytes = os.path.getsize(path)
-    where = f" to {path}" if options.save else ""
+    where = f" to {printable(path)}" if options.save else ""
     print(
         f"saved{where} ({size(nbytes)}), reloaded into a new model: outputs "
         + ("identical" if same else "DIFFER; this is a bug, please report it")

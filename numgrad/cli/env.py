@@ -1,12 +1,11 @@
 """``numgrad env``: versions, CPU, threads, and the kernel folder."""
 
-import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from .output import machine, pairs, size
+from .output import machine, pairs, printable, size, to_json
 
 FEATURES = (
     "sse4.2",
@@ -69,7 +68,7 @@ def run(options: Any) -> int:
         return clear(options.json)
     found = collect()
     if options.json:
-        print(json.dumps(found, indent=2))
+        print(to_json(found))
         return 0
     versions, kernels = found["machine"], found["kernels"]
     named = ("numgrad", "python", "numba", "llvmlite", "numpy")
@@ -81,7 +80,7 @@ def run(options: Any) -> int:
             ("features", " ".join(found["features"]) or "none of those numgrad uses"),
             ("matmul kernel", found["instruction_set"]),
             ("threads", f"{found['threads']}, layer {found['threading_layer']}"),
-            ("kernel folder", kernels["folder"]),
+            ("kernel folder", printable(kernels["folder"])),
             (
                 "kernels there",
                 f"{kernels['generated']} generated, {kernels['handwritten']} handwritten, "
@@ -111,12 +110,12 @@ def clear(as_json: bool) -> int:
         shutil.rmtree(folder)
     _remove_if_empty(root)
     if as_json:
-        print(json.dumps({"removed": removed}, indent=2))
+        print(to_json({"removed": removed}))
         return 0
     for one in removed:
-        print(f"removed {one['folder']}: {one['files']} files, {size(one['bytes'])}")
+        print(f"removed {printable(one['folder'])}: {one['files']} files, {size(one['bytes'])}")
     if not removed:
-        print(f"nothing to remove in {root}")
+        print(f"nothing to remove in {printable(str(root))}")
     return 0
 
 

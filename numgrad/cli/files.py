@@ -1,13 +1,26 @@
 """``numgrad inspect`` and ``numgrad convert``: what checkpoint files hold, and other layouts."""
 
-import json
 import math
 import os
-import sys
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from .output import UsageError, check_writable, pairs, size, table, width
+from .output import (
+    UsageError,
+    check_writable,
+    pairs,
+    printable,
+    reason,
+    size,
+    table,
+    tell,
+    to_json,
+    width,
+)
+
+if TYPE_CHECKING:
+    from ..checkpoint.listing import Listing, Row
 
 NAME_CELLS = 60
 """A longer name gets a line of its own in the table."""
@@ -35,7 +48,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a checkpoint file")
     parser.add_argument("--json", action="store_true", help="print JSON with exact numbers alone")
-    parser.set_defaults(run=inspect)
+    parser.set_defaults(run=inspect, many="files")
 
     parser = commands.add_parser(
         "convert",
@@ -68,7 +81,7 @@ def inspect(options: Any) -> int:
         except (CheckpointError, OSError) as error:
             refused += 1
             found.append(_refusal(name, error))
-            print(f"numgrad: {_reason(error)}", file=sys.stderr)
+            tell(reason(error))
             continue
         if options.json:
             found.append(_content(listed))
@@ -78,23 +91,16 @@ def inspect(options: Any) -> int:
             shown += 1
             show(listed)
     if options.json:
-        print(json.dumps({"files": found}, indent=2))
+        print(to_json({"files": found}))
     return 2 if refused else 0
 
 
-def _reason(error: Exception) -> str:
-    """An error as one line, with the file's name in it."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return printable(f"{os.fsdecode(error.filename)}: {error.strerror}")
-    return printable(" ".join(str(error).split()))
-
-
 def _refusal(name: str, error: Exception) -> dict[str, Any]:
-    where, reason = getattr(error, "where", None), getattr(error, "reason", str(error))
-    return {"file": name, "refused": {"where": where, "reason": reason}}
+    where, why = getattr(error, "where", None), getattr(error, "reason", str(error))
+    return {"file": name, "refused": {"where": where, "reason": why}}
 
 
-def show(listed: Any) -> None:
+def show(listed: "Listing") -> None:
     """Print a file's format, what it holds beside tensors, and a table of the tensors."""
     rows = listed.rows
     marks = Counter(row.storage for row in rows if row.storage is not None)
@@ -134,12 +140,12 @@ def _about(nbytes: int) -> str:
     return f" ({size(nbytes)})" if nbytes >= 1024 else ""
 
 
-def _tensor_bytes(listed: Any) -> int:
+def _tensor_bytes(listed: "Listing") -> int:
     inline = sum(row.nbytes for row in listed.rows if row.storage is None)
-    return int(inline + sum(nbytes for _, _, nbytes in listed.storages))
+    return inline + sum(stored.nbytes for stored in listed.storages)
 
 
-def _parameters(rows: Any) -> int:
+def _parameters(rows: "list[Row]") -> int:
     return sum(row.numel for row in rows if row.name.rpartition(".")[2] not in STATISTICS)
 
 
@@ -147,13 +153,13 @@ def _shape(shape: tuple[int, ...]) -> str:
     return " × ".join(map(str, shape)) if shape else "scalar"
 
 
-def _dtypes(row: Any) -> str:
+def _dtypes(row: "Row") -> str:
     if row.dtype == row.dtype_in_file:
-        return str(row.dtype)
+        return row.dtype
     return f"{row.dtype_in_file} → {row.dtype}"
 
 
-def _remark(row: Any, listed: Any, marks: "Counter[Any]") -> str:
+def _remark(row: "Row", listed: "Listing", marks: "Counter[Any]") -> str:
     parts = []
     if row.kind == "array":
         parts.append("NumPy array")
@@ -166,20 +172,20 @@ def _remark(row: Any, listed: Any, marks: "Counter[Any]") -> str:
     if row.shares is not None:
         parts.append(f"shares memory with {printable(row.shares)}")
     elif row.storage is not None and marks[row.storage] == 1:
-        numel, nbytes = listed.storages[row.storage][1:]
-        if numel > row.numel:
-            parts.append(f"of a storage of {nbytes:,} bytes")
+        stored = listed.storages[row.storage]
+        if stored.numel > row.numel:
+            parts.append(f"of a storage of {stored.nbytes:,} bytes")
     return ", ".join(parts)
 
 
-def _tuple(values: Any) -> str:
+def _tuple(values: tuple[int, ...]) -> str:
     return "(" + ", ".join(map(str, values)) + ("," if len(values) == 1 else "") + ")"
 
 
 # ----------------------------------------------------------------- what there is beside tensors
 
 
-def _brief(listed: Any) -> Any:
+def _brief(listed: "Listing") -> Iterator[str]:
     """Lines on what is no tensor: values near the top as they are, the rest counted."""
     deep: Counter[str] = Counter()
     for path, value in listed.others:
@@ -194,13 +200,6 @@ def _brief(listed: Any) -> Any:
         yield _cut(f"{printable(name)}: {what}", TEXT_CELLS)
 
 
-def printable(text: str) -> str:
-    """The text with escapes for what would not stand in a line of a terminal as it is."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
-
-
 def _cut(text: str, cells: int) -> str:
     if width(text) <= cells:
         return text
@@ -212,7 +211,9 @@ def _cut(text: str, cells: int) -> str:
 # -------------------------------------------------------------------------------------------- JSON
 
 
-def _content(listed: Any) -> dict[str, Any]:
+def _content(listed: "Listing") -> dict[str, Any]:
+    from ..checkpoint.contents import NAMES
+
     return {
         "file": listed.path,
         "bytes": listed.nbytes,
@@ -240,8 +241,8 @@ def _content(listed: Any) -> dict[str, Any]:
             for row in listed.rows
         ],
         "storages": [
-            {"dtype": dtype, "elements": numel, "bytes": nbytes}
-            for dtype, numel, nbytes in listed.storages
+            {"dtype": NAMES[stored.code], "elements": stored.numel, "bytes": stored.nbytes}
+            for stored in listed.storages
         ],
         "others": [
             {"path": [_value(key) for key in path], "value": _value(value)}
@@ -266,7 +267,7 @@ def _value(value: Any) -> Any:
 
 def convert(options: Any) -> int:
     """Write B from A, and say what is different in it."""
-    from ..checkpoint import CheckpointError, save
+    from ..checkpoint import save
     from ..checkpoint.listing import list_contents
     from ..checkpoint.loading import materialise, read
     from ..checkpoint.source import opened
@@ -280,18 +281,15 @@ def convert(options: Any) -> int:
             raise UsageError(f"convert: A and B are the same file, {target}; choose another B")
         if not options.force:
             raise UsageError(f"convert: {target} is there already; --force replaces it")
-    try:
-        with opened(source) as file:
-            contents = read(file)
-            listed = list_contents(file, contents)
-            obj, notes = materialise(file, contents)
-    except (CheckpointError, OSError) as error:
-        raise UsageError(_reason(error)) from None
+    with opened(source) as file:
+        contents = read(file)
+        listed = list_contents(file, contents)
+        obj, notes = materialise(file, contents)
     try:
         save(obj, target)
     except (OSError, TypeError, ValueError) as error:
         text = str(getattr(error, "strerror", None) or error).removeprefix("save: ")
-        raise UsageError(f"convert: {target} was not written: {printable(text)}") from None
+        raise UsageError(f"convert: {target} was not written: {text}") from None
     layout = LAYOUTS.get(os.path.splitext(target)[1].lower(), "zip")
     if layout != "zip":
         notes += _lost(listed)
@@ -305,7 +303,7 @@ def convert(options: Any) -> int:
     return 0
 
 
-def _lost(listed: Any) -> list[str]:
+def _lost(listed: "Listing") -> list[str]:
     """What safetensors and npz have no place for, of what is in a file."""
     rows = listed.rows
     shared = sum(row.shares is not None for row in rows)

@@ -10,20 +10,27 @@ import gc
 import math
 import os
 import random
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .arguments import positive, rate, seed, share
 from .memory import INPUT_COUNTS
-from .output import UsageError, check_writable, machine, progress, size, table, write_json
+from .output import (
+    UsageError,
+    check_writable,
+    machine,
+    printable,
+    progress,
+    size,
+    table,
+    tell,
+    write_json,
+)
+from .trained import MOST_PIXELS, PIXELS, RESIZE, add_arguments, check, check_size, trained
 
 DEFAULT = "resnet18"
 EPOCHS, BATCH, LR, MOMENTUM, TEST_SHARE = 10, 16, 0.005, 0.9, 0.25
-PIXELS, MOST_PIXELS = 224, 1024
-RESIZE = 256 / 224
-"""The shorter side before the middle is cut out, in terms of the cut."""
 COMPILING = 0.5
 """Seconds of compiling that are worth a word."""
 KEPT = ("nodes", "saved_tensors", "saved_bytes", "peak_bytes")
@@ -31,9 +38,6 @@ KEPT = ("nodes", "saved_tensors", "saved_bytes", "peak_bytes")
 
 def add(kinds: Any) -> None:
     """Describe the command's arguments."""
-    from .. import models
-
-    names = models.names()
     parser = kinds.add_parser(
         "finetune",
         help="a new last layer for a trained network, on a folder of pictures",
@@ -52,21 +56,7 @@ def add(kinds: Any) -> None:
     parser.add_argument(
         "folder", metavar="FOLDER", help="has one folder a class, named as the class, with pictures"
     )
-    parser.add_argument(
-        "--weights",
-        metavar="FILE",
-        help=(
-            "a state dict: .pth, .pt, .safetensors; default: torchvision's ImageNet weights, as "
-            "PyTorch has kept them on this machine, else downloaded"
-        ),
-    )
-    parser.add_argument(
-        "--model",
-        choices=names,
-        default=DEFAULT,
-        metavar="M",
-        help=f"default: {DEFAULT}; others: {', '.join(n for n in names if n != DEFAULT)}",
-    )
+    add_arguments(parser, DEFAULT)
     shown = "default: %(default)s"
     parser.add_argument("--epochs", type=positive, default=EPOCHS, metavar="N", help=shown)
     parser.add_argument("--batch", type=positive, default=BATCH, metavar="N", help=shown)
@@ -110,13 +100,14 @@ def run(options: Any) -> int:
     """Fine-tune; 1 if the memory table is not as it must be."""
     from ..kernels import store
 
+    check("demo finetune", options.weights)
     check_writable(options.save, "--save")
     check_writable(options.json, "--json")
     if options.size > MOST_PIXELS:
         raise UsageError(f"--size: expected at most {MOST_PIXELS}, got {options.size}")
     classes, training, test = read(options.folder, options.size, options.test_share, options.seed)
     model, head = network(options.model, options.weights, len(classes), options.seed)
-    check_size(model, training, options)
+    check_size(model, f"--size: {options.model}", training.inputs[:1])
     print(
         f"{options.model}: {_count(model)} parameters, of them "
         f"{sum(p.numel() for p in head.parameters())} in the new layer"
@@ -131,7 +122,7 @@ def run(options: Any) -> int:
     print(f"trained in {seconds:.1f} s" + first * (compiled > COMPILING))
     if options.save is not None:
         save(model, classes, options)
-        print(f"saved to {options.save} ({size(os.path.getsize(options.save))})")
+        print(f"saved to {printable(options.save)} ({size(os.path.getsize(options.save))})")
     print()
     rows = compare(model, head, training, options.batch, options.lr)
     show(rows, options.model, options.size)
@@ -166,15 +157,9 @@ def read(
     """The classes' names and all pictures, split into those to train on and those to test on.
 
     Raises:
-        UsageError: no such folder, fewer than two classes, a class with fewer than two pictures, a
-            file that is no picture, or Pillow is missing.
+        UsageError: no such folder, fewer than two classes, a class with fewer than two pictures, or
+            a file that is no picture.
     """
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            'demo finetune: Pillow is missing; install "numgrad-jit[vision]" to open pictures'
-        ) from None
     from ..data.pictures import PictureError
 
     try:
@@ -184,7 +169,7 @@ def read(
             for chosen in found
         ]
     except PictureError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{error.path} {error.reason}") from None
     except MemoryError:
         raise UsageError(
             f"demo finetune: the pictures of {folder} need more memory than there is; take a "
@@ -192,7 +177,7 @@ def read(
         ) from None
     training, test = found
     for name in training:
-        print(f"{name}: {len(training[name])} to train on, {len(test[name])} to test on")
+        print(f"{printable(name)}: {len(training[name])} to train on, {len(test[name])} to test on")
     return list(training), parts[0], parts[1]
 
 
@@ -262,39 +247,15 @@ def network(name: str, weights: str | None, classes: int, seed: int) -> tuple[An
     """A trained network, frozen, with a new last layer for so many classes; and that layer.
 
     Raises:
-        UsageError: no such file, or one that is of another network.
+        CheckpointError: a file that is damaged, or of another network. OSError: as `trained`.
     """
     from .. import manual_seed, models
-    from ..checkpoint import CheckpointError
-    from .classify import network as trained
 
-    if weights is not None and not os.path.isfile(weights):
-        what = "a folder" if os.path.isdir(weights) else "not there"
-        raise UsageError(
-            f"--weights: expected a file, got {weights}, which is {what}; check the path"
-        )
-    try:
-        model, _ = trained(name, weights)
-    except CheckpointError as error:
-        raise UsageError(f"demo finetune: {error}") from None
+    model = trained(name, weights).model
     model.freeze()
     manual_seed(seed)
     head = models.replace_head(model, classes)
     return model.train(), head
-
-
-def check_size(model: Any, training: Pictures, options: Any) -> None:
-    """Raise UsageError if the network cannot take pictures of that size."""
-    from .. import no_grad
-
-    try:
-        with no_grad():
-            model(training.inputs[:1])
-    except ValueError as error:
-        raise UsageError(
-            f"--size: {options.model} cannot take pictures of {options.size} × {options.size}: "
-            f"{error}"
-        ) from None
 
 
 def train(
@@ -392,7 +353,7 @@ def step(model: Any, trained: list[Any], x: Any, labels: Any, lr: float) -> dict
             parameter.grad = None
         gc.collect()
 
-    for _ in (False, True):  # the first time, kernels are compiled or loaded
+    for _ in range(2):  # the first time, kernels are compiled or loaded
         clear()
         start = time.perf_counter()
         with ledger.track() as m:
@@ -450,10 +411,9 @@ def complain(rows: list[dict[str, Any]]) -> int:
     frozen, full = rows
     wrong = [what for what in KEPT if frozen[what] > full[what]]
     for what in wrong:
-        print(
-            f"numgrad: demo finetune: frozen has {frozen[what]} {what}, full training "
-            f"{full[what]}; this is a bug, please report it",
-            file=sys.stderr,
+        tell(
+            f"demo finetune: frozen has {frozen[what]} {what}, full training {full[what]}; this is "
+            "a bug, please report it"
         )
     return 1 if wrong else 0
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from .arguments import positive
 from .networks import NETWORKS, make, settle
-from .output import UsageError, check_writable, machine, progress, size, table, write_json
+from .output import UsageError, check_writable, machine, progress, size, table, tell, write_json
 
 MODES = (
     "taped",
@@ -327,5 +327,5 @@ def complain(rows: list[dict[str, Any]]) -> int:
         if reserved > RATIO * live + SLACK_BYTES:
             wrong.append(f"{row['mode']}: {size(reserved)} reserved for {size(live)} live")
     for text in wrong:
-        print(f"numgrad: bench memory: {text}; this is a bug, please report it", file=sys.stderr)
+        tell(f"bench memory: {text}; this is a bug, please report it")
     return 1 if wrong else 0

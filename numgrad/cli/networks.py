@@ -18,24 +18,28 @@ class Network(NamedTuple):
     """Whether it takes pictures of that size alone."""
 
 
-NETWORKS = {
-    "resnet18": Network("resnet18", 8, 224),
-    "resnet34": Network("resnet34", 8, 224),
-    "resnet50": Network("resnet50", 8, 224),
-    "resnet101": Network("resnet101", 8, 224),
-    "resnet152": Network("resnet152", 8, 224),
-    "mobilenet_v2": Network("mobilenet_v2", 8, 224),
-    "alexnet": Network("alexnet", 8, 224),
-    "vgg11": Network("vgg11", 8, 224),
-    "vgg13": Network("vgg13", 8, 224),
-    "vgg16": Network("vgg16", 8, 224),
-    "vgg19": Network("vgg19", 8, 224),
-    "vgg11_bn": Network("vgg11_bn", 8, 224),
-    "vgg13_bn": Network("vgg13_bn", 8, 224),
-    "vgg16_bn": Network("vgg16_bn", 8, 224),
-    "vgg19_bn": Network("vgg19_bn", 8, 224),
-    "squeezenet1_0": Network("squeezenet1_0", 8, 224),
-    "squeezenet1_1": Network("squeezenet1_1", 8, 224),
+# As models.names(), whose import would take its time before any command runs.
+IMAGENET = (
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "mobilenet_v2",
+    "alexnet",
+    "vgg11",
+    "vgg13",
+    "vgg16",
+    "vgg19",
+    "vgg11_bn",
+    "vgg13_bn",
+    "vgg16_bn",
+    "vgg19_bn",
+    "squeezenet1_0",
+    "squeezenet1_1",
+)
+
+NETWORKS = {name: Network(name, 8, 224) for name in IMAGENET} | {
     "cifar_resnet20": Network("cifar_resnet20", 64, 32),
     "cifar_resnet56": Network("cifar_resnet56", 64, 32),
     "lenet": Network("lenet", 64, 28, 1, fixed=True),

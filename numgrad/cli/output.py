@@ -7,8 +7,10 @@ text, so that what is piped into a file is neither wrapped nor coloured.
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
+import stat
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,10 +18,48 @@ from pathlib import Path
 from typing import Any
 
 GAP = "  "
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class UsageError(Exception):
     """What the user asked for cannot be done: printed as one line, exit code 2."""
+
+
+def prepare_streams() -> None:
+    """Let stdout and stderr take whatever is printed: nothing is lost to an encoding but characters
+    that it has not, and a closed stream swallows all."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # print would write what is meant for stderr to stdout
+            setattr(sys, name, _nowhere())
+        elif name == "stdout" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def tell(text: str) -> None:
+    """Print a line on stderr; a stderr that takes none does not change the exit status."""
+    try:
+        print(f"numgrad: {printable(text)}", file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = _nowhere()
+
+
+def _nowhere() -> Any:
+    return open(os.devnull, "w", encoding="utf-8")
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what would not stand in a line of a terminal as it is."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
+def reason(error: Exception) -> str:
+    """An error as one sentence: of the system's errors the file's name and the system's words."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
 
 
 def size(nbytes: int | None) -> str:
@@ -198,6 +238,27 @@ def check_writable(path: str | None, option: str) -> None:
         raise UsageError(f"{option}: expected a file you may write, got {path}; choose another")
 
 
+def check_readable(path: str | None, option: str) -> None:
+    """Refuse what is no file before minutes of work are done without it."""
+    if path is None:
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise UsageError(
+            f"{option}: expected a file, got {path}: {error.strerror}; check the path"
+        ) from None
+    if not stat.S_ISREG(mode):
+        what = "folder" if stat.S_ISDIR(mode) else "pipe or device"
+        raise UsageError(f"{option}: expected a file, got the {what} {path}; name a file")
+
+
+def to_json(content: Any) -> str:
+    """JSON that every reader takes: U+FFFD stands for what is no text in the names of files."""
+    text = json.dumps(content, ensure_ascii=False)
+    return json.dumps(json.loads(SURROGATES.sub("\ufffd", text)), indent=2)
+
+
 def write_json(path: str, content: Any) -> None:
     """Write a JSON file."""
-    Path(path).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    Path(path).write_text(to_json(content) + "\n", encoding="utf-8")

@@ -6,10 +6,11 @@ Pillow opens the files: ``pip install "numgrad-jit[vision]"``. It is imported at
 import os
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from ..checkpoint.source import open_file
 from ..graph.errors import RangeError, expected
 
 __all__ = ["MEAN", "STD", "PictureError", "find", "imagenet_input", "open_picture"]
@@ -46,7 +47,18 @@ STRIP = 64
 
 
 class PictureError(ValueError):
-    """A file or folder that no picture can be read from; the text names it and says why."""
+    """A file or folder that no picture can be read from; the text names it and says why.
+
+    ``path`` and ``reason``, which follows on the path as in "is empty; …", are attributes.
+    """
+
+    def __init__(self, op: str, what: str, operand: str, path: str, reason: str, way_out: str):
+        super().__init__(op, what, operand, path, reason, way_out)
+        self.path, self.reason = path, f"{reason}; {way_out}"
+
+    def __str__(self) -> str:
+        op, what, operand, path, reason, way_out = self.args
+        return expected(op, what, operand, f"{path}, which {reason}", way_out)
 
 
 def find(paths: Iterable["str | os.PathLike[str]"]) -> list[str]:
@@ -58,7 +70,7 @@ def find(paths: Iterable["str | os.PathLike[str]"]) -> list[str]:
             Hidden ones (their names begin with a dot) are left out.
 
     Raises:
-        PictureError: a folder without pictures.
+        PictureError: a folder without pictures, or that may not be listed.
     """
     found: list[str] = []
     for given in paths:
@@ -68,21 +80,20 @@ def find(paths: Iterable["str | os.PathLike[str]"]) -> list[str]:
             continue
         inside = sorted(_pictures_in(path))
         if not inside:
-            raise PictureError(
-                expected(
-                    "find",
-                    "a folder with pictures",
-                    "paths",
-                    f"{path}, which has none",
-                    "names of pictures end in .jpg, .png, .webp, .gif, .bmp, .tif …",
-                )
-            )
+            _bad_folder(path, "has no pictures", "their names end in .jpg, .png, .gif, .tif …")
         found += inside
     return found
 
 
+def _bad_folder(path: str, reason: str, way_out: str) -> NoReturn:
+    raise PictureError("find", "a folder with pictures", "paths", path, reason, way_out)
+
+
 def _pictures_in(folder: str) -> Iterable[str]:
-    for parent, folders, files in os.walk(folder):
+    def refuse(error: OSError) -> NoReturn:  # without it, os.walk takes the folder as empty
+        _bad_folder(os.fsdecode(error.filename), *_unread(error))
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if name.lower().endswith(SUFFIXES) and not name.startswith("."):
@@ -97,9 +108,10 @@ def open_picture(path: "str | os.PathLike[str]") -> Any:
     loader does: the colour below is seen. Grey pictures of 16 bits are scaled to 8.
 
     Raises:
-        PictureError: no such file, or one that is damaged, no picture, or over Pillow's limit
-            ``PIL.Image.MAX_IMAGE_PIXELS`` (a small file may hold a picture that fills the memory).
-        ImportError: Pillow is not installed.
+        PictureError: no such file, or one that is damaged, no picture, a pipe or a device, or over
+            Pillow's limit ``PIL.Image.MAX_IMAGE_PIXELS`` (a small file may hold a picture that
+            fills the memory).
+        ImportError: Pillow is not installed. MemoryError: the picture does not fit.
     """
     image = _pillow()
     path = os.fspath(path)
@@ -107,32 +119,40 @@ def open_picture(path: "str | os.PathLike[str]") -> Any:
     formats = [name for name in FORMATS if name in image.OPEN]  # older Pillows have no AVIF
     try:
         # Warnings of odd metadata are for those who make pictures; that of the size is an error.
-        with warnings.catch_warnings(), open(path, "rb") as file:
+        with warnings.catch_warnings(), open_file(path) as file:
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", image.DecompressionBombWarning)
             with image.open(file, formats=formats) as opened:
                 opened.load()
                 return _rgb(_upright(opened), image)
     except (image.DecompressionBombWarning, image.DecompressionBombError):
-        reason = f"which has more than {image.MAX_IMAGE_PIXELS} pixels"
+        reason = f"has more than {image.MAX_IMAGE_PIXELS} pixels"
         way_out = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
     except _Unscaled as kind:
-        reason, way_out = f"which holds {kind}", "save it with 8 or 16 bits a colour"
+        reason, way_out = f"holds {kind}", "save it with 8 or 16 bits a colour"
     except image.UnidentifiedImageError:
-        reason = "which is no picture" if os.path.getsize(path) else "which is empty"
+        reason = "is no picture" if os.path.getsize(path) else "is empty"
         way_out = "give a file in one of the formats " + ", ".join(formats)
-    except (FileNotFoundError, NotADirectoryError):
-        reason, way_out = "which does not exist", "check the path"
     except IsADirectoryError:
-        reason, way_out = "which is a folder", "find([folder]) lists the pictures in it"
-    except PermissionError:
-        reason, way_out = "which you may not read", "change its permissions"
+        reason, way_out = "is a folder", "find([folder]) lists the pictures in it"
+    except MemoryError:  # the picture may be sound
+        raise
     except Exception as error:  # Pillow's readers raise errors of any kind for damaged files
-        reason = f"which is damaged ({' '.join(str(error).split()) or type(error).__name__})"
-        way_out = "get it whole"
-    raise PictureError(
-        expected("open_picture", "a picture", "path", f"{path}, {reason}", way_out)
-    ) from None
+        if isinstance(error, OSError) and error.errno is not None:  # the system's, not Pillow's
+            reason, way_out = _unread(error)
+        else:
+            reason = f"is damaged ({' '.join(str(error).split()) or type(error).__name__})"
+            way_out = "get it whole"
+    raise PictureError("open_picture", "a picture", "path", path, reason, way_out) from None
+
+
+def _unread(error: OSError) -> tuple[str, str]:
+    """Why a file cannot be read, in the system's words, and the way out."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return "does not exist", "check the path"
+    if isinstance(error, PermissionError):
+        return "may not be read", "change its permissions"
+    return f"cannot be read ({error.strerror})", "check the path"
 
 
 class _Unscaled(Exception):

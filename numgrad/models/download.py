@@ -1,6 +1,9 @@
 """Downloading one file whose SHA-256 is known: whole and right, or not at all."""
 
+import contextlib
 import hashlib
+import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -17,6 +20,7 @@ SLOW_SECONDS, SLOW_BYTES = 60.0, 60_000
 MAX_BYTES = 1 << 30
 """The largest published file has 575 MB; a server that sends more sends something else."""
 BLOCK = 1 << 18
+SCHEMES = ("http://", "https://")
 QUARTERS = 4
 
 
@@ -50,13 +54,29 @@ def download(url: str, path: Path, digest: str, model: str, progress: bool) -> N
     """
     import http.client
     import urllib.error
+    import urllib.request
 
+    public = re.sub("//[^/]*@", "//", url)  # a name and a password are nobody else's business
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as out:
-            found = _receive(url, out, path, progress)
-            if not found.startswith(digest):
-                raise _Refused(f"another file, whose SHA-256 begins with {found[: len(digest)]}")
+        if public != url:
+            raise _Refused("an address with a user's name, which is not supported")
+        if not url.startswith(SCHEMES):
+            raise _Refused("an address that does not begin with https:// or http://")
+        request = urllib.request.Request(url, headers={"User-Agent": "numgrad"})
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            if not response.url.startswith(SCHEMES):
+                raise _Refused(f"an answer that sends on to {response.url}")
+            # Not before a server has answered: else failures would leave folders behind.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(path) and not path.is_file():
+                raise _Refused(f"something in its place that is no file, {path}")
+            with replacing(path) as out:
+                found, count = _receive(response, out, _Progress(url, path, response, progress))
+                if not found.startswith(digest):
+                    begin = found[: len(digest)]
+                    raise _Refused(
+                        f"another file: {count} bytes, whose SHA-256 begins with {begin}"
+                    )
     except (OSError, http.client.HTTPException, ValueError, _Refused) as error:
         if isinstance(error, urllib.error.HTTPError):
             reason: object = f"HTTP status {error.code} {error.reason}"
@@ -64,32 +84,30 @@ def download(url: str, path: Path, digest: str, model: str, progress: bool) -> N
         elif isinstance(error, urllib.error.URLError):
             reason = error.reason
         else:
-            reason = str(error) or type(error).__name__
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        text = " ".join(str(reason).removeprefix("save: ").split())
         raise DownloadError(
             expected(
                 model,
-                f"{path.name} from {url}",
+                f"{path.name} from {public}",
                 "its weights",
-                " ".join(str(reason).split()),
+                "".join(c for c in text if c.isprintable()),
                 f"get that file elsewhere and put it into {path.parent}",
             )
         ) from error
 
 
-def _receive(url: str, out: BinaryIO, path: Path, progress: bool) -> str:
-    """Write what the server sends; its SHA-256."""
-    import urllib.request
+def _receive(response: Any, out: BinaryIO, told: "_Progress") -> tuple[str, int]:
+    """Write what the server sends; its SHA-256, and how many bytes it has."""
+    import http.client
 
-    if not url.startswith(("http://", "https://")):
-        raise _Refused("an address that does not begin with https:// or http://")
-    request = urllib.request.Request(url, headers={"User-Agent": "numgrad"})
     hashed, count = hashlib.sha256(), 0
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
-        length: int | None = response.length
-        if (length or 0) > MAX_BYTES:
-            raise _Refused(f"{length} bytes, more than any of these files has")
-        then, before = time.monotonic(), 0
-        with _Progress(url, path, length, progress) as told:
+    length: int | None = response.length
+    if (length or 0) > MAX_BYTES:
+        raise _Refused(f"{length} bytes, more than any of these files has")
+    then, before = time.monotonic(), 0
+    with told:
+        try:
             while block := response.read1(BLOCK):
                 count += len(block)
                 if count > MAX_BYTES:
@@ -102,15 +120,18 @@ def _receive(url: str, out: BinaryIO, path: Path, progress: bool) -> str:
                     if count - before < SLOW_BYTES:
                         raise _Refused(f"{count - before} bytes in the last {now - then:.0f} s")
                     then, before = now, count
+        except http.client.IncompleteRead:
+            raise _Refused(f"{count} bytes and no more, though others were to come") from None
     if length is not None and count != length:
         raise _Refused(f"{count} of {length} bytes")
-    return hashed.hexdigest()
+    return hashed.hexdigest(), count
 
 
 class _Progress:
     """How far a download is, on stderr: a bar on a terminal where rich is installed, else lines."""
 
-    def __init__(self, url: str, path: Path, length: int | None, wanted: bool) -> None:
+    def __init__(self, url: str, path: Path, response: Any, wanted: bool) -> None:
+        length: int | None = response.length
         self.name, self.length = path.name, length
         self.wanted = wanted and sys.stderr is not None
         self.quarters = 0
@@ -144,7 +165,8 @@ class _Progress:
 
     def _say(self, text: str) -> None:
         if self.wanted and self.bar is None:
-            print(f"numgrad: {text}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # a stderr that takes nothing fails no download
+                print(f"numgrad: {text}", file=sys.stderr, flush=True)
 
     def advance(self, count: int) -> None:
         """``count`` bytes are here."""

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from ..graph.errors import RangeError, expected, shown
+from ..graph.errors import expected, shown
 from ..nn import Conv2d, Linear, Module, init
+from ..ops.attributes import length
 
 
 def replace_head(model: Module, num_classes: int) -> Module:
@@ -41,14 +42,7 @@ def replace_head(model: Module, num_classes: int) -> Module:
                 "assign the new layer to its attribute",
             )
         )
-    if isinstance(num_classes, bool) or not isinstance(num_classes, int):
-        raise TypeError(
-            expected("replace_head", "an integer", "num_classes", shown(num_classes), "count them")
-        )
-    if num_classes < 1:
-        raise RangeError(
-            expected("replace_head", "at least 1", "num_classes", num_classes, "count the classes")
-        )
+    num_classes = length("replace_head", "num_classes", num_classes, 1)
     owner_path, _, name = path.rpartition(".")
     owner: Any = model.get_submodule(owner_path)
     old: Any = owner.get_submodule(name)

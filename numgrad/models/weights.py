@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..checkpoint import CheckpointError, load
+from ..checkpoint.source import open_file
 from ..graph.errors import RangeError, expected, shown
 from ..nn import Module, StateDictError
 from .download import DownloadError, download
+from .heads import replace_head
 
 URL = "https://download.pytorch.org/models/"
 """Where the files are, unless ``NUMGRAD_WEIGHTS_URL`` names another place."""
 CLASSES = 1000
 
 V1, V2 = "IMAGENET1K_V1", "IMAGENET1K_V2"
+RESIZE = {V1: 256, V2: 232}
+"""The shorter side of pictures before the middle 224 × 224 are cut out, as torchvision has it."""
 PUBLISHED: dict[str, dict[str, tuple[str, ...]]] = {
     "resnet18": {V1: ("resnet18-f37072fd.pth", "resnet18-5c106cde.pth")},
     "resnet34": {V1: ("resnet34-b627a593.pth", "resnet34-333f7ec4.pth")},
@@ -78,8 +82,6 @@ def pretrained_network(
         return make(**options)
     if isinstance(wanted, Path):
         path = wanted
-        if any(path.name in files for kinds in PUBLISHED.values() for files in kinds.values()):
-            _check(path)
     else:
         classes = options.get("num_classes", CLASSES)
         if classes != CLASSES:
@@ -93,22 +95,53 @@ def pretrained_network(
                 )
             )
         path = _obtain(name, wanted, progress)
-    state = state_dict(path)
+    _, state = _read(path)
     model = make(**options)
-    try:
-        model.load_state_dict(state)
-    except StateDictError as error:
-        reason = _misfit(name, model, state, error)
-        raise CheckpointError(str(path), "state dict", reason) from error
+    _fill(name, model, state, path)
     return model
+
+
+def network_of(
+    name: str, make: Callable[[], M], path: "str | os.PathLike[str]"
+) -> tuple[M, Mapping[str, Any]]:
+    """A network with the weights of a file, and with as many classes as the file has.
+
+    Args:
+        name: of the network, for errors.
+        make: makes it.
+        path: of the file, read once.
+
+    Returns:
+        The network, and all that the file holds.
+
+    Raises:
+        CheckpointError: the file is damaged, or of another network. OSError: it cannot be opened.
+    """
+    content, state = _read(Path(path))
+    model = make()
+    head: Any = model.get_submodule(model.HEAD)
+    ours, theirs = head.weight.shape, _head_shape(model, state)
+    if theirs[1:] == ours[1:] and theirs[0] not in (0, ours[0]):
+        replace_head(model, theirs[0])
+    _fill(name, model, state, Path(path))
+    return model, content
+
+
+def resize_of(file: str) -> int:
+    """`RESIZE` for a file, by its name; 256 for one that torchvision has not published."""
+    for kinds in PUBLISHED.values():
+        for kind, files in kinds.items():
+            if file in files:
+                return RESIZE[kind]
+    return RESIZE[V1]
 
 
 def _wanted(name: str, pretrained: bool, weights: Weights) -> Path | tuple[str, ...] | None:
     """A file of the user's, or the names of published files, any of which will do."""
-    if isinstance(pretrained, (str, os.PathLike)):
-        raise TypeError(
-            expected(name, "True or False", "pretrained", shown(pretrained), "pass it as weights=")
-        )
+    if pretrained is not None and not isinstance(pretrained, bool):
+        other = "weights" if isinstance(pretrained, (str, os.PathLike)) else "num_classes"
+        way_out = f"pass it as {other}="
+        raise TypeError(expected(name, "True or False", "pretrained", shown(pretrained), way_out))
     if weights is None:
         return PUBLISHED[name][V1] if pretrained else None
     if not isinstance(weights, (str, os.PathLike)):
@@ -131,12 +164,14 @@ def _wanted(name: str, pretrained: bool, weights: Weights) -> Path | tuple[str, 
         if kind in kinds:
             return kinds[kind]
     path = Path(weights)
-    if not path.exists():
+    if path.is_dir() or not path.exists():
         choices = ", ".join(map(repr, ("DEFAULT", *kinds)))
-        raise FileNotFoundError(
-            expected(
-                name, f"a file or one of {choices}", "weights", repr(str(weights)), "check the path"
-            )
+        given = repr(os.fspath(weights))
+        kind: type[OSError] = FileNotFoundError
+        if os.fspath(weights) and path.is_dir():
+            kind, given = IsADirectoryError, f"the folder {given}"
+        raise kind(
+            expected(name, f"a file or one of {choices}", "weights", given, "check the path")
         )
     return path
 
@@ -148,7 +183,8 @@ def folder() -> Path:
     """Where numgrad keeps weights: ``$NUMGRAD_WEIGHTS``, else a folder in the user's cache."""
     named = os.environ.get("NUMGRAD_WEIGHTS")
     if named:
-        return Path(os.path.expanduser(named)).absolute()
+        path = Path(os.path.expanduser(named))
+        return path if named.startswith("~") else path.absolute()
     return _caches() / "numgrad" / "weights"
 
 
@@ -168,17 +204,18 @@ def folders() -> list[Path]:
 
 
 def _obtain(name: str, files: tuple[str, ...], progress: bool) -> Path:
-    """The path of one of the files, checked; downloaded if it is nowhere."""
+    """The path of one of the files; downloaded if it is nowhere."""
     for file in files:
         for place in folders():
             path = place / file
-            if path.is_file():
-                _check(path)
+            # What others have closed to us is passed over, as if it were not there.
+            if os.path.isfile(path) and os.access(path, os.R_OK):
                 return path
     path = folder() / files[0]
     if not path.is_absolute():
         way_out = "set NUMGRAD_WEIGHTS to a folder for them"
-        raise DownloadError(expected(name, "a home folder", "its weights", "none", way_out))
+        home = f"none for {path.parts[0]}"
+        raise DownloadError(expected(name, "a home folder", "its weights", home, way_out))
     base = os.environ.get("NUMGRAD_WEIGHTS_URL") or URL
     download(f"{base.rstrip('/')}/{path.name}", path, _digest(path.name), name, progress)
     return path
@@ -189,10 +226,14 @@ def _digest(file: str) -> str:
     return file.rpartition("-")[2].partition(".")[0]
 
 
+def _published(file: str) -> bool:
+    return any(file in files for kinds in PUBLISHED.values() for files in kinds.values())
+
+
 def _check(path: Path) -> None:
     """Raise CheckpointError unless the file's SHA-256 begins as its name says."""
     hashed, digest = hashlib.sha256(), _digest(path.name)
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while block := file.read(1 << 20):
             hashed.update(block)
     found = hashed.hexdigest()[: len(digest)]
@@ -208,30 +249,56 @@ def _check(path: Path) -> None:
 # ------------------------------------------------------------------------------- loading the file
 
 
-def state_dict(path: Path) -> Mapping[str, Any]:
-    """The state dict in a file, or in what a training script saved around it."""
-    content = load(path)
-    while isinstance(content, Mapping):
-        inner = [content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)]
+def _read(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What is in a file, and the state dict: the same, or what a training script saved around it.
+
+    Raises:
+        CheckpointError: there is none, or the file is damaged. OSError: it cannot be opened.
+    """
+    if _published(path.name):
+        _check(path)
+    content = state = load(path)
+    while isinstance(state, Mapping):
+        inner = [state[key] for key in WRAPPERS if isinstance(state.get(key), Mapping)]
         if not inner:
-            return content
-        content = inner[0]
+            return content, state
+        state = inner[0]
     raise CheckpointError(
         str(path),
         "content",
-        f"expected a state dict, got {shown(content)}; save model.state_dict()",
+        f"expected a state dict, got {shown(state)}; save model.state_dict()",
     )
+
+
+def _fill(name: str, model: Module, state: Mapping[str, Any], path: Path) -> None:
+    """Load a state dict; CheckpointError if it is another network's."""
+    try:
+        model.load_state_dict(state)
+    except StateDictError as error:
+        reason = _misfit(name, model, state, error)
+        raise CheckpointError(str(path), "state dict", reason) from error
+
+
+def _head_weight(model: Module) -> str:
+    return f"{getattr(type(model), 'HEAD', '')}.weight"
+
+
+def _head_shape(model: Module, state: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape that the last layer's weight has in a state dict, whatever stands before its name;
+    () if there is none."""
+    ending = f".{_head_weight(model)}"
+    value = next((v for key, v in state.items() if f".{key}".endswith(ending)), None)
+    return tuple(getattr(value, "shape", ()))
 
 
 def _misfit(name: str, model: Module, state: Mapping[str, Any], error: StateDictError) -> str:
     """One sentence about a state dict that is another network's."""
-    weight = f"{getattr(type(model), 'HEAD', '')}.weight"
+    weight = _head_weight(model)
     others = error.missing or error.unexpected
     if weight in error.mismatched and not others and len(error.mismatched) <= 2:
-        ours: Any = model.state_dict()[weight]
-        theirs = next(v for k, v in state.items() if f".{k}".endswith(f".{weight}"))
-        if tuple(ours.shape[1:]) == tuple(getattr(theirs, "shape", ())[1:]):
-            n, m = theirs.shape[0], ours.shape[0]
+        ours, theirs = model.state_dict()[weight].shape, _head_shape(model, state)
+        if theirs and theirs[1:] == ours[1:]:
+            n, m = theirs[0], ours[0]
             return (
                 f"the file has {n} classes, num_classes of {name} is {m}; pass num_classes={n} and "
                 f"then call models.replace_head(model, {m})"

@@ -9,6 +9,7 @@ import json
 import math
 import struct
 import tarfile
+import zipfile
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -397,6 +398,29 @@ def zip_entries(
 def zipped(obj: Any, storages: dict[str, Any], **how: Any) -> bytes:
     """A file of PyTorch 1.6 and later; see `zip_entries`."""
     return zip_bytes(zip_entries(obj, storages, **how))
+
+
+def local_header(data: bytes, entry: str, **fields: int) -> bytes:
+    """A zip file with fields of one record's own header changed."""
+    places = {
+        "flags": (6, "<H"),
+        "method": (8, "<H"),
+        "crc": (14, "<I"),
+        "packed": (18, "<I"),
+        "size": (22, "<I"),
+    }
+    at = zipfile.ZipFile(io.BytesIO(data)).getinfo(entry).header_offset
+    changed = bytearray(data)
+    for name, value in fields.items():
+        place, layout = places[name]
+        struct.pack_into(layout, changed, at + place, value)
+    return bytes(changed)
+
+
+def in_directory(data: bytes, place: int, value: bytes) -> bytes:
+    """A zip file with a field of its directory's last entry (that of the version) changed."""
+    at = data.rindex(b"PK\x01\x02") + place
+    return data[:at] + value + data[at + len(value) :]
 
 
 # -------------------------------------------------------------------------------- whole state dicts

@@ -1,11 +1,10 @@
 """Every prefix and every changed byte of a small good file: arrays inside the file, or one error.
 
-`pytest -s` prints the counts, the worst time and the worst memory of each format.
+`pytest -s` prints the counts, and the most reading and memory that a file of each format took.
 """
 
 import io
 import random
-import time
 import tracemalloc
 import warnings
 import zipfile
@@ -17,7 +16,7 @@ import pytest
 import numgrad
 from numgrad import memory
 from numgrad.checkpoint import CheckpointError, load
-from numgrad.checkpoint.contents import specs
+from numgrad.checkpoint.contents import Spec, rebuild
 from numgrad.checkpoint.loading import read
 from numgrad.checkpoint.source import opened
 from tests.checkpoint.makers import (
@@ -42,8 +41,8 @@ from tests.checkpoint.makers import (
 )
 
 MAX_BYTES = 64 << 20
-MAX_SECONDS = 1.0
-"""Of one file, of the processor's time. Far above what any takes; a file that hangs takes more."""
+MAX_READS = 50
+"""Of one file: none makes a reader go round and round."""
 
 W = np.arange(6, dtype=np.float32) / 7
 N = np.arange(4)
@@ -111,28 +110,55 @@ def tensors_of(obj):
         yield obj
 
 
+def specs_of(obj):
+    """The tensors of an object that a reader gave, each once."""
+    found = []
+
+    def leaf(item, path):
+        if isinstance(item, Spec):
+            found.append(item)
+        return item
+
+    rebuild(obj, leaf, lambda path, reason: AssertionError(reason))
+    return found
+
+
+class Counted(io.BytesIO):
+    """A file that counts how often it is read from."""
+
+    def __init__(self, data):
+        super().__init__(data)
+        self.reads = 0
+
+    def read(self, *args):
+        self.reads += 1
+        return super().read(*args)
+
+    def readinto(self, buffer):
+        self.reads += 1
+        return super().readinto(buffer)
+
+
 class Tries:
     """Loads many files and keeps what was worst."""
 
     def __init__(self):
         self.counts = Counter()
-        self.seconds, self.python = 0.0, 0
+        self.reads, self.python = 0, 0
         self._before = memory.stats()["live_bytes"]
         memory.reset_peak()
         tracemalloc.start()
 
     def load(self, data):
         """Whether the file was loaded; else it was refused."""
-        start = time.thread_time()
+        file = Counted(data)
         try:
-            obj = load(io.BytesIO(data))
+            obj = load(file)
         except CheckpointError as error:
             assert type(error) is CheckpointError and error.reason and "\n" not in str(error)
             obj = None
-        seconds = time.thread_time() - start
         self.python = max(self.python, tracemalloc.get_traced_memory()[1])
-        assert seconds < MAX_SECONDS
-        self.seconds = max(self.seconds, seconds)
+        self.reads = max(self.reads, file.reads)
         self.counts["refused" if obj is None else "loaded"] += 1
         if obj is not None:
             tracemalloc.stop()  # everything takes four times as long with it
@@ -146,15 +172,16 @@ class Tries:
         tensors = memory.stats()["peak_bytes"] - self._before
         print(
             f"\n{what}: {self.counts['loaded']} loaded, {self.counts['refused']} refused; worst "
-            f"{self.seconds * 1e3:.0f} ms, {self.python} bytes of Python's, {tensors} of tensors"
+            f"{self.reads} reads, {self.python} bytes of Python's, {tensors} of tensors"
         )
+        assert 1 < self.reads < MAX_READS
         assert self.python < MAX_BYTES and tensors < MAX_BYTES
 
 
 def inside(obj, data):
     """Every element lies inside the file: by what the reader says, and by the bytes themselves."""
     with opened(io.BytesIO(data)) as source:
-        for _, spec in specs(read(source).obj):
+        for spec in specs_of(read(source).obj):
             stored = spec.stored
             assert 0 <= stored.start <= stored.start + stored.nbytes <= len(data)
             if 0 not in spec.shape:
@@ -207,21 +234,23 @@ def test_every_prefix_is_refused(form):
 @pytest.mark.parametrize("bits", [0xFF, 0x01])
 def test_every_byte_changed(form, bits):
     data = rich(form)
+    # Most of a tar file is zero bytes.
+    places = [at for at, byte in enumerate(data) if byte or at % 16 == 0 or len(data) < 5000]
     tries = Tries()
     loaded = set()
-    for at in range(len(data)):
+    for at in places:
         changed = bytearray(data)
         changed[at] ^= bits
         if tries.load(bytes(changed)):
             loaded.add(at)
-    tries.report(f"{form}, every byte of {len(data)} XOR {bits:#04x}")
-    assert tries.counts["refused"] + len(loaded) == len(data)
+    tries.report(f"{form}, {len(places)} bytes of {len(data)} XOR {bits:#04x}")
+    assert tries.counts["refused"] + len(loaded) == len(places)
     elements = range(data.index(W.tobytes()), data.index(W.tobytes()) + W.nbytes)
     if form == "zip":
         assert not loaded & set(records(data))
     else:  # these have no checksum
-        assert loaded >= set(elements)
-    assert len(loaded) < len(data) / 2
+        assert loaded >= set(elements) & set(places)
+    assert len(loaded) < len(places) / 2
 
 
 def records(data):

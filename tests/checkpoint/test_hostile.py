@@ -1,90 +1,54 @@
-"""Files made to harm, to lie or to break a reader: each is refused with CheckpointError, for its
-own reason, with nothing run, imported, written, or allocated beyond what the file justifies.
+"""Files made to harm, to lie or to break a reader: what their pickles do, and names of tensors.
 
-The names of the cases say what each file tries.
+The names of the cases say what each file tries; `refused` of conftest.py is what they go through.
 """
 
 import io
-import json
 import os
+import pickle
 import struct
-import sys
-import tarfile
-import tempfile
-import tracemalloc
 
 import numpy as np
 import pytest
 
-from numgrad import memory
 from numgrad.checkpoint import CheckpointError, load
+from tests.checkpoint.hostile import (
+    COLLIDING,
+    FLAG,
+    FLOAT6,
+    PROTOCOL,
+    RUN,
+    SIX,
+    WHOLE,
+    code,
+    in_tar,
+    in_zip,
+    text,
+)
 from tests.checkpoint.makers import (
     FORMATS,
-    MAGIC,
     ORDERED,
     PARAMETER,
-    Entry,
     Global,
     Pid,
     Placed,
     Raw,
     Reduce,
-    archive,
-    dumps,
     early,
-    member,
     parameter3,
-    record,
-    sealed,
     state_dict,
     storage,
     stream,
     tar,
     tar_storages,
-    tar_tensors,
-    v1,
     v2,
-    zip_bytes,
-    zip_entries,
     zipped,
 )
 
-FLAG = os.path.join(tempfile.gettempdir(), f"numgrad-hostile-{os.getpid()}")
-"""A folder that a payload would make."""
-COMMAND = f"mkdir {FLAG}".encode()
-RUN = b"cposix\nsystem\n(X" + struct.pack("<I", len(COMMAND)) + COMMAND + b"tR"
-SIX = np.arange(6, dtype=np.float32)
-PROTOCOL = b"\x80\x02"
 
-
-def pickle_in_stream(opcodes):
-    return stream(PROTOCOL + opcodes + b".", {})
-
-
-def pickle_in_zip(opcodes):
-    return zipped(PROTOCOL + opcodes + b".", {})
-
-
-def pickle_in_tar(opcodes):
-    return tar(PROTOCOL + opcodes + b".", {}, {})
-
-
-PICKLED = {"stream": pickle_in_stream, "zip": pickle_in_zip, "tar": pickle_in_tar}
-
-# --------------------------------------------------------------- what the pickle of the object does
-
-
-def text(value, errors="strict"):
-    data = value.encode("utf-8", errors)
-    return b"X" + struct.pack("<I", len(data)) + data
-
-
-def code(obj):
-    return dumps(obj)[2:-1]
-
-
-COLLIDING = [Raw(code(k * (2**61 - 1))) for k in range(1, 2000)]
-"""Integers that have all the hash 0: a dict of them takes quadratic time."""
+def plain(obj):
+    """The opcodes that Python's own pickler writes."""
+    return pickle.dumps(obj, 2)[2:-1]
 
 
 PICKLES = {
@@ -199,9 +163,9 @@ PICKLES = {
     "unhashable key, a dict": (b"}}K\1s", "a dict's key"),
     "unhashable key, in a tuple": (b"}]\x85K\1s", "a dict's key"),
     "a key twice": (b"}(" + (text("w") + b"K\1") * 2 + b"u", "twice"),
-    "50,000 nested lists": (b"]" * 50_000 + b"a" * 49_999, "levels"),
-    "50,000 nested tuples": (b")" + b"\x85" * 50_000, "levels"),
-    "50,000 nested dicts": (b"}" + b"K\1}" * 50_000 + b"s" * 50_000, "levels"),
+    "5,000 nested lists": (b"]" * 5_000 + b"a" * 4_999, "levels"),
+    "5,000 nested tuples": (b")" + b"\x85" * 5_000, "levels"),
+    "5,000 nested dicts": (b"}" + b"K\1}" * 5_000 + b"s" * 5_000, "levels"),
     "doubling memo": (b"]" + b"q\x000h\x00h\x00\x86" * 64, "items"),
     "a list that contains itself": (b"]q\0h\0a", "contains itself"),
     "a dict that contains itself": (b"}q\0K\1h\0s", "contains itself"),
@@ -228,10 +192,10 @@ PICKLES = {
         "more copies of its data",
     ),
     "a size of 50,000 axes": (b"ctorch\nSize\n](" + b"K\1" * 50_000 + b"e\x85R", "torch.Size of"),
-    "keys of one hash": (code(dict.fromkeys(COLLIDING)), "a dict's key that is 23058"),
+    "keys of one hash": (code(dict.fromkeys(Raw(code(k)) for k in COLLIDING)), "too many keys"),
     "keys of one hash in tuples": (
-        code({(1, k): None for k in COLLIDING}),
-        "a tuple with 23058",
+        code({(1, Raw(code(k))): None for k in COLLIDING}),
+        "too many keys",
     ),
     "unknown opcode": (b"\xff", "unknown pickle opcode"),
     "protocol 6": (b"\x80\x06N", "protocol 6"),
@@ -251,599 +215,43 @@ PICKLES = {
     "sparse": (b"ctorch._utils\n_rebuild_sparse_tensor\n", "unsupported kind"),
     "an early sparse tensor": (b"ctorch.sparse\nFloatTensor\n", "unsupported kind"),
     "complex": (b"ctorch\nComplexFloatStorage\n", "unsupported kind"),
-}
-
-# -------------------------------------------------------------- what is said of a tensor's elements
-
-
-def in_stream(tensor, array=SIX, **how):
-    return stream({"w": tensor}, {"0": array}, **how)
-
-
-def in_zip(tensor, array=SIX, **how):
-    return zipped({"w": tensor}, {"0": array}, **how)
-
-
-def in_tar(placed, storages=None, **how):
-    storages = {90: SIX} if storages is None else storages
-    return tar(
-        {"w": Pid("80")}, storages, {80: placed} if isinstance(placed, Placed) else placed, **how
-    )
-
-
-GIANT = (1_000_000, 1_000_000)
-LIES = {  # (shape, strides, offset): reason; of a storage of six elements
-    "past the end": ((7,), (1,), 0, "reaches element 6 of a storage of 6"),
-    "past the end by its offset": ((6,), (1,), 1, "reaches element 6 of a storage of 6"),
-    "past the end by a stride": ((2, 3), (4, 1), 0, "reaches element 6 of a storage of 6"),
-    "negative offset": ((2,), (1,), -1, "the offset is no non-negative"),
-    "negative stride": ((2,), (-1,), 1, "the strides is no non-negative"),
-    "negative size": ((-2,), (1,), 0, "the shape is no non-negative"),
-    "two negative sizes": ((-2, -3), (3, 1), 0, "the shape is no non-negative"),
-    "a product that overflows": ((2**62, 4), (0, 0), 0, "the shape overflows"),
-    "a product that overflows to 0": ((2**32, 2**32), (0, 0), 0, "larger than the file"),
-    "strides that overflow": ((2, 1), (2**62, 1), 0, "the strides overflows"),
-    "a stride that overflows on an axis of one": ((1,), (2**62,), 0, "the strides overflows"),
-    "zero strides, 10^12 elements": (GIANT, (0, 0), 0, "larger than the file"),
-    "33 axes": ((1,) * 33, (1,) * 33, 0, "axes"),
-}
-ODD = {  # what a pickle can say and a record of tensors cannot
-    "size and stride of different lengths": ((2, 3), (1,), 0, "2 axes but 1 strides"),
-    "a size that is a float": ((2.0,), (1,), 0, "the shape is no non-negative"),
-    "a size that is a bool": ((True,), (1,), 0, "the shape is no non-negative"),
-    "a size of 1,000 bits": ((2**1000,), (0,), 0, "the shape overflows"),
-    "a shape that is no tuple": (6, (1,), 0, "the shape is no non-negative"),
-    "an offset that is a text": ((1,), (1,), "0", "the offset is no non-negative"),
-    "an offset of 1,000 bits": ((1,), (1,), 2**1000, "reaches element"),
-}
-
-FLOAT6 = {
-    "zip": storage("0", "Float", 6, short=True),
-    "stream": storage("0", "Float", 6),
-}
-
-
-def lie_cases():
-    for name, (shape, strides, offset, reason) in {**LIES, **ODD}.items():
-        for make in (v1, v2, early):
-            label = f"{name}, {make.__name__}"
-            yield f"zip: {label}", in_zip(make(FLOAT6["zip"], offset, shape, strides)), reason
-            yield (
-                f"stream: {label}",
-                in_stream(make(FLOAT6["stream"], offset, shape, strides)),
-                reason,
-            )
-        if name in LIES:
-            yield f"tar: {name}", in_tar(Placed(90, shape, strides, offset)), reason
-
-
-UNTYPED = Global("torch.storage", "UntypedStorage")
-
-
-def of_zip(*args, **how):
-    return v2(storage(*args, short=True, **how), 0, (1,))
-
-
-def of_stream(*args, **how):
-    return v2(storage(*args, **how), 0, (1,))
-
-
-STORAGES = {
-    # numel against the record
-    "zip: numel larger than the record": (in_zip(of_zip("0", "Float", 7)), "record has 24"),
-    "zip: numel smaller than the record": (in_zip(of_zip("0", "Float", 5)), "record has 24"),
-    "zip: numel of 2^60": (in_zip(of_zip("0", "Float", 2**60)), "record has 24"),
-    "zip: negative numel": (in_zip(of_zip("0", "Float", -1)), "size is no non-negative"),
-    "zip: numel of True": (in_zip(of_zip("0", "Float", True)), "size is no non-negative"),
-    "stream: numel larger than the record": (in_stream(of_stream("0", "Float", 7)), "6 elements"),
-    "stream: numel smaller than the record": (in_stream(of_stream("0", "Float", 5)), "6 elements"),
-    "stream: numel of 2^38 in a file of 400 bytes": (
-        in_stream(of_stream("0", "Float", 2**38), record(SIX, 2**38)),
-        "more than the file",
-    ),
-    "stream: numel of 2^38 in the record only": (
-        in_stream(of_stream("0", "Float", 6), record(SIX, 2**38)),
-        "274877906944 elements, but 6",
-    ),
-    "stream: negative numel in the record": (
-        in_stream(of_stream("0", "Float", 6), record(SIX, -6)),
-        "-6 elements, but 6",
-    ),
-    "stream: negative numel": (in_stream(of_stream("0", "Float", -6)), "size is no non-negative"),
-    "stream: fewer elements than numel": (
-        in_stream(of_stream("0", "Float", 6), record(SIX[:4], 6)),
-        "cut off",
-    ),
-    "tar: numel of 2^38 in a small file": (
-        in_tar(Placed(90, (6,)), tar_storages({90: ("Float", record(SIX, 2**38))})),
-        "more than the file",
-    ),
-    "tar: negative numel": (
-        in_tar(Placed(90, (6,)), tar_storages({90: ("Float", record(SIX, -6))})),
-        "more than the file",
-    ),
-    "tar: numel smaller than what is there": (
-        in_tar(Placed(90, (5,)), tar_storages({90: ("Float", record(SIX, 5))})),
-        "unknown pickle opcode",
-    ),
-    "tar: offset past the storage": (in_tar(Placed(90, (1,), offset=100)), "reaches element 100"),
-    "tar: 2^31 axes": (
-        in_tar(
-            dumps(1)
-            + dumps((80, 90, Global("torch", "FloatTensor")))
-            + struct.pack("<i", -(2**31))
-            + bytes(40)
-        ),
-        "axes",
-    ),
-    "tar: a million axes": (
-        in_tar(
-            dumps(1)
-            + dumps((80, 90, Global("torch", "FloatTensor")))
-            + struct.pack("<i", 1_000_000)
-            + bytes(40)
-        ),
-        "axes",
-    ),
-    "tar: a count of 2^60 storages": (
-        in_tar(Placed(90, (6,)), dumps(2**60) + dumps([])),
-        "entries, more than",
-    ),
-    "tar: a count of 2^60 tensors": (in_tar(dumps(2**60)), "entries, more than"),
-    "tar: a negative count": (in_tar(dumps(-1)), "entries, more than"),
-    "tar: a count that is True": (in_tar(dumps(True)), "entries, more than"),
-    # keys
-    "zip: one key with two dtypes": (
-        zipped([of_zip("0", "Float", 6), of_zip("0", "Int", 6)], {"0": SIX}),
-        "elsewhere",
-    ),
-    "stream: one key with two dtypes": (
-        stream([of_stream("0", "Float", 6), of_stream("0", "Int", 6)], {"0": SIX}),
-        "two references that differ",
-    ),
-    "stream: one key with two sizes": (
-        stream([of_stream("0", "Float", 6), of_stream("0", "Float", 5)], {"0": SIX}),
-        "two references that differ",
-    ),
-    "tar: one key with two dtypes": (
-        in_tar(
-            Placed(90, (6,)),
-            dumps(2)
-            + b"".join(
-                dumps((90, "cpu", Global("torch", f"{kind}Storage"))) + record(SIX)
-                for kind in ("Float", "Int")
-            )
-            + dumps([]),
-        ),
-        "the key 90 twice",
-    ),
-    "tar: a tensor of another dtype than its storage": (
-        in_tar(Placed(90, (6,), kind="Int")),
-        "another dtype",
-    ),
-    "tar: a tensor with the key of a storage": (
-        in_tar({90: Placed(90, (6,))}),
-        "the key 90 twice",
-    ),
-    "zip: a key with slashes": (
-        zipped([of_zip("../../etc/passwd", "Float", 6)], {"../../etc/passwd": SIX}),
-        "no plain name",
-    ),
-    "stream: a key with slashes": (
-        stream([of_stream("/etc/passwd", "Float", 6)], {"/etc/passwd": SIX}),
-        "no plain name",
-    ),
-    "zip: a key that is a number": (zipped([of_zip(0, "Float", 6)], {"0": SIX}), "no plain name"),
-    "zip: a key with NUL": (zipped([of_zip("0\0", "Float", 6)], {"0\0": SIX}), "no plain name"),
-    "stream: a key of 10,000 characters": (
-        stream([of_stream("0" * 10_000, "Float", 6)], {"0" * 10_000: SIX}),
-        "no plain name",
-    ),
-    "zip: a missing record": (zipped([of_zip("1", "Float", 6)], {"0": SIX}), "no record data/1"),
-    "stream: a missing record": (
-        stream([of_stream("1", "Float", 6)], {}, keys=["1"]),
-        "cut off",
-    ),
-    "stream: a key missing in the list": (
-        stream([of_stream("1", "Float", 6)], {"1": SIX}, keys=[]),
-        "lacks '1'",
-    ),
-    "stream: a key in the list that is not used": (
-        stream([of_stream("0", "Float", 6)], {"0": SIX, "1": SIX}),
-        "unused '1'",
-    ),
-    "stream: a key twice in the list": (
-        stream([of_stream("0", "Float", 6)], {"0": record(SIX) * 2}, keys=["0", "0"]),
-        "has one twice",
-    ),
-    "stream: a list that is not sorted": (
-        stream(
-            [of_stream("0", "Float", 6), of_stream("1", "Float", 6)],
-            {"0": SIX, "1": SIX},
-            keys=["1", "0"],
-        ),
-        "not sorted",
-    ),
-    "stream: a list of numbers": (
-        stream([of_stream("0", "Float", 6)], {"0": SIX}, keys=[0]),
-        "no list of texts",
-    ),
-    "stream: a tuple of keys": (
-        stream([of_stream("0", "Float", 6)], {"0": SIX}, keys=("0",)),
-        "no list of texts",
-    ),
-    "tar: a tensor on no storage": (in_tar(Placed(91, (6,))), "no storage of the file"),
-    "tar: a tensor on a text": (in_tar(Placed("90", (6,))), "no storage of the file"),
-    "tar: a tensor on nothing": (in_tar(Placed(None, (6,))), "reaches element 5"),
-    "tar: a tensor that is not there": (
-        tar({"w": Pid("81")}, {90: SIX}, {80: Placed(90, (6,))}),
-        "no tensor or storage of the file",
-    ),
-    "tar: a persistent id that is a number": (
-        tar({"w": Pid(80)}, {90: SIX}, {80: Placed(90, (6,))}),
-        "no tensor or storage of the file",
-    ),
-    "tar: a persistent id that is a class": (
-        tar({"w": Pid((ORDERED, "net.py", "class Net: pass"))}, {}, {}),
-        "a whole module",
-    ),
-    "tar: a module's class in a persistent id": (
-        tar({"w": Pid((Global("net", "Net"), "net.py", "class Net: pass"))}, {}, {}),
-        "net.Net",
-    ),
-    "stream: a module's class in a persistent id": (
-        stream([Pid(("module", Global("net", "Net"), "net.py", "class Net: pass"))], {}),
-        "net.Net",
-    ),
-    "tar: a storage as data": (
-        tar({"w": Pid("90")}, {90: SIX}, {80: Placed(90, (6,))}),
-        "belongs to no tensor",
-    ),
-    "stream: a storage as data": (
-        stream([storage("0", "Float", 6)], {"0": SIX}),
-        "belongs to no tensor",
-    ),
-    "stream: a persistent id of another kind": (stream([Pid(("file", "x"))], {}), "a reference"),
-    "zip: a persistent id of another kind": (zipped([Pid("/etc/passwd")], {}), "a reference"),
-    "zip: a storage of no class of storages": (
-        in_zip(v2(storage("0", ORDERED, 6, short=True), 0, (6,))),
-        "of no class of storages",
-    ),
-    "stream: a storage of a class of tensors": (
-        in_stream(v2(storage("0", Global("torch", "FloatTensor"), 6), 0, (6,))),
-        "of no class of storages",
-    ),
-    "tar: a storage of a class of tensors": (
-        in_tar(
-            Placed(90, (6,)),
-            tar_storages({90: (Global("torch", "FloatTensor"), record(SIX))}),
-        ),
-        "no class of storages",
-    ),
-    "tar: a storage of no class of storages": (
-        in_tar(Placed(90, (6,)), tar_storages({90: (ORDERED, record(SIX))})),
-        "no class of storages",
-    ),
-    "stream: a storage without a dtype": (
-        stream(
-            [of_stream("0", UNTYPED, 24)],
-            {"0": record(SIX, 24)},
-        ),
-        "without a dtype",
-    ),
-    "zip: a storage without a dtype": (
-        in_zip(of_zip("0", UNTYPED, 24)),
-        "without a dtype",
-    ),
-    # views
-    "tar: a tensor of no class of tensors": (
-        in_tar(Placed(90, (6,), kind=Global("torch", "FloatStorage"))),
-        "no class of tensors",
-    ),
-    "tar: a storage whose class is a text": (
-        in_tar(Placed(90, (6,)), dumps(1) + dumps((90, "cpu", "Float")) + record(SIX)),
-        "no (key, …, class)",
-    ),
-    "tar: a storage of two": (
-        in_tar(Placed(90, (6,)), dumps(1) + dumps((90, 90)) + bytes(40)),
-        "no (key",
-    ),
-    "tar: a storage whose key is a text": (
-        in_tar(Placed(90, (6,)), tar_storages({"90": ("Float", record(SIX))})),
-        "no address",
-    ),
-    "tar: a storage whose key is a list": (
-        in_tar(Placed(90, (6,)), dumps(1) + dumps(([], "cpu", ORDERED)) + record(SIX)),
-        "no address",
-    ),
-    "tar: a storage whose key is of 65 bits": (
-        in_tar(Placed(90, (6,)), tar_storages({2**64: ("Float", record(SIX))})),
-        "no address",
-    ),
-    "stream: a view of a storage without a dtype": (
-        stream([of_stream("0", UNTYPED, 24, view=("7", 0, 4))], {"0": record(SIX, 24)}),
-        "a view of a storage without",
-    ),
-    "stream: a view past its storage": (
-        stream([v1(storage("0", "Float", 6, view=("7", 4, 3)), 0, (1,))], {"0": SIX}),
-        "elements 4 to 7 of a storage of 6",
-    ),
-    "stream: a view at a negative offset": (
-        stream([v1(storage("0", "Float", 6, view=("7", -1, 3)), 0, (1,))], {"0": SIX}),
-        "view is no",
-    ),
-    "tar: a view past its storage": (
-        in_tar(Placed(91, (1,)), views=[(91, 90, 4, 3)]),
-        "elements 4 to 7",
-    ),
-    "tar: a view at a negative offset": (
-        in_tar(Placed(91, (1,)), views=[(91, 90, -1, 3)]),
-        "a view that is",
-    ),
-    "tar: a view of 2^2000 elements": (
-        in_tar(Placed(91, (1,)), views=[(91, 90, 2**1500, 2**1500)]),
-        "a view of elements",
-    ),
-    "tar: a view of no storage": (
-        in_tar(Placed(91, (1,)), views=[(91, 92, 0, 3)]),
-        "no storage of the file",
-    ),
-    "tar: a view of itself": (
-        in_tar(Placed(91, (1,)), views=[(91, 91, 0, 3)]),
-        "no storage of the file",
-    ),
-    "tar: a view with the key of a storage": (
-        in_tar(Placed(90, (1,)), views=[(90, 90, 0, 3)]),
-        "the key 90 twice",
-    ),
-    "tar: views that are no list": (in_tar(Placed(90, (1,)), views=dumps({})), "are no list"),
-    "tar: a view of three": (in_tar(Placed(90, (1,)), views=[(91, 90, 0)]), "a view that is"),
-    # booleans
-    "stream: a boolean of 2": (
-        in_stream(of_stream("0", "Bool", 6), struct.pack("<q6B", 6, 0, 1, 2, 0, 0, 1)),
-        "neither 0 nor 1",
-    ),
-    "zip: a boolean of 2": (
-        in_zip(of_zip("0", "Bool", 6), bytes([0, 1, 2, 0, 0, 1])),
-        "neither 0 nor 1",
-    ),
-}
-
-# ------------------------------------------------------------------------------- the pickles around
-
-GOOD_OBJECT = {"w": v2(storage("0", "Float", 6), 0, (6,))}
-GOOD_STREAM = stream(GOOD_OBJECT, {"0": SIX})
-EXACT = dumps(MAGIC)
-
-
-def around(**how):
-    return stream(GOOD_OBJECT, {"0": SIX}, **how)
-
-
-AROUND = {
-    "a callable in the magic number": (around(magic=PROTOCOL + RUN + b"."), "posix.system"),
-    "a callable popped in the magic number": (
-        around(magic=EXACT[:-1] + RUN + b"0."),
-        "posix.system",
-    ),
-    "a callable in the version": (around(version=PROTOCOL + RUN + b"."), "posix.system"),
-    "a callable in the facts of the machine": (around(info=PROTOCOL + RUN + b"."), "posix.system"),
-    "a callable in the key list": (around(keys=PROTOCOL + b"](" + RUN + b"e."), "posix.system"),
-    "a callable popped in the key list": (
-        around(keys=PROTOCOL + b"]" + text("0") + RUN + b"0a."),
-        "posix.system",
-    ),
-    "a persistent id in the key list": (around(keys=dumps([Pid("0")])), "outside of the pickle"),
-    "another magic number": (around(magic=dumps(MAGIC + 1)), "the magic number is"),
-    "the magic number as a float": (around(magic=dumps(float(MAGIC))), "the magic number is"),
-    "another version": (around(version=dumps(1002)), "the protocol version is 1002"),
-    "the version as a float": (around(version=dumps(1001.0)), "the protocol version is"),
-    "no facts of the machine": (around(info=dumps([])), "no dict"),
-    "bytes after the end": (around(tail=b"\0"), "1 bytes after the last element"),
-    "a second file after the end": (around(tail=GOOD_STREAM), "bytes after the last element"),
-    "only the magic number": (EXACT, "cut off"),
-}
-
-# ---------------------------------------------------------------------------------------------- tar
-
-GOOD_TAR = in_tar(Placed(90, (6,)))
-PARTS = {
-    "sys_info": dumps({"protocol_version": 1000}),
-    "pickle": dumps({"w": Pid("80")}),
-    "tensors": tar_tensors({80: Placed(90, (6,))}),
-    "storages": tar_storages({90: SIX}),
-}
-
-
-def packed(*leave_out, extra=(), **data):
-    parts = {**PARTS, **data}
-    members = [member(name, parts[name]) for name in parts if name not in leave_out]
-    return archive([*members, *extra])
-
-
-def header(position=0, **fields):
-    """A good tar file with a field of a header changed and its checksum made right again."""
-    places = {"name": (0, 100), "size": (124, 136), "kind": (156, 157), "link": (157, 257)}
-    places |= {"magic": (257, 265), "prefix": (345, 500)}
-    head = bytearray(GOOD_TAR[position : position + 512])
-    for name, value in fields.items():
-        start, stop = places[name]
-        head[start:stop] = value.ljust(stop - start, b"\0")
-    return GOOD_TAR[:position] + sealed(bytes(head)) + GOOD_TAR[position + 512 :]
-
-
-def pax(records, *, members=None, times=1):
-    """A tar file whose first member has an extended header, or several."""
-    info = tarfile.TarInfo("PaxHeaders/x")
-    info.type = tarfile.XHDTYPE
-    info.size = len(records)
-    data = info.tobuf(tarfile.USTAR_FORMAT) + records + bytes(-len(records) % 512)
-    data = data * times + (packed().rstrip(b"\0") if members is None else members)
-    return data + bytes(10240 - len(data) % 10240)
-
-
-MTIME = b"17 mtime=12345.6\n"
-LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
-TARS = {
-    "a symbolic link": (packed("pickle", extra=[member("pickle", b"", **LINK)]), "a link"),
-    "a hard link": (
-        packed("pickle", extra=[member("pickle", b"", type=tarfile.LNKTYPE, linkname="storages")]),
-        "a link",
-    ),
-    "a link beside": (packed(extra=[member("escape", b"", **LINK)]), "a link"),
-    "a device": (packed(extra=[member("tty", b"", type=tarfile.CHRTYPE)]), "a device"),
-    "a fifo": (packed(extra=[member("fifo", b"", type=tarfile.FIFOTYPE)]), "no plain file"),
-    "a folder": (packed(extra=[member("folder", b"", type=tarfile.DIRTYPE)]), "a folder"),
-    "an absolute name": (packed(extra=[member(FLAG, b"x")]), "unknown member"),
-    "a name that goes up": (packed(extra=[member("../pickle", b"x")]), "unknown member"),
-    "an absolute name of a known member": (
-        packed("pickle", extra=[member("/pickle", PARTS["pickle"])]),
-        "unknown member",
-    ),
-    "a known name in a folder": (header(prefix=b"folder"), "a folder before the name"),
-    "a plain file with a link's target": (header(link=b"/etc/passwd"), "a link's target"),
-    "an unknown member": (packed(extra=[member("more", b"x")]), "unknown member 'more'"),
-    "a member twice": (packed(extra=[member("pickle", PARTS["pickle"])]), "pickle twice"),
-    "no storages": (packed("storages"), "storages is missing"),
-    "one member": (packed("pickle", "tensors", "storages"), "pickle is missing"),
-    "a wrong checksum": (GOOD_TAR[:100] + b"9" + GOOD_TAR[101:], "its checksum is wrong"),
-    "a size beyond the file": (header(size=b"77777777777"), "a member of 8589934591 bytes"),
-    "a size that is no number": (header(size=b"9"), "no octal number"),
-    "a negative size, base 256": (header(size=b"\xff" * 12), "no octal number"),
-    "a size of nothing": (header(size=b""), "no octal number"),
-    "a second member of another magic": (header(1024, magic=b"ustar  "), "no header of a tar file"),
-    "an unknown kind": (header(kind=b"S"), "no plain file"),
-    "bytes after the last member": (GOOD_TAR[:-1] + b"x", "bytes after the last member"),
-    "a second file after the end": (GOOD_TAR * 2, "after the last member"),
-    "zero bytes after the end": (GOOD_TAR + bytes(20480), "after the last member"),
-    "bytes in the padding of a member": (
-        GOOD_TAR[:1023] + b"x" + GOOD_TAR[1024:],
-        "behind the end",
-    ),
-    "a size that is no multiple": (GOOD_TAR[:-512], "no multiple of"),
-    "bytes after a pickle": (
-        packed(pickle=PARTS["pickle"] + b"N."),
-        "after the end of this member",
-    ),
-    "bytes after the tensors": (packed(tensors=PARTS["tensors"] + b"\0"), "end of this member"),
-    "bytes after the storages": (packed(storages=PARTS["storages"] + b"\0"), "end of this member"),
-    "a callable in sys_info": (packed(sys_info=PROTOCOL + RUN + b"."), "posix.system"),
-    "a callable in the count of storages": (packed(storages=PROTOCOL + RUN + b"."), "posix.system"),
-    "a callable in the count of tensors": (packed(tensors=PROTOCOL + RUN + b"."), "posix.system"),
-    "a callable in the views": (
-        packed(storages=tar_storages({90: SIX}, PROTOCOL + RUN + b".")),
-        "posix.system",
-    ),
-    "another version": (packed(sys_info=dumps({"protocol_version": 1001})), "protocol version"),
-    "sys_info that is a list": (packed(sys_info=dumps([])), "protocol version"),
-    "an extended header that names a path": ((pax(b"15 path=/etc/x\n")), "sets b'path'"),
-    "an extended header that sets a size": ((pax(b"9 size=9\n")), "sets b'size'"),
-    "an extended header that names a link": (
-        (pax(b"20 linkpath=/etc/ab\n")),
-        "sets b'linkpath'",
-    ),
-    "an extended header of a sparse file": (
-        (pax(b"22 GNU.sparse.major=1\n")),
-        "sets b'GNU.sparse.major'",
-    ),
-    "an extended header without a length": ((pax(b"x mtime=1\n")), "malformed"),
-    "an extended header of length 0": ((pax(b"0 mtime=1\n")), "malformed"),
-    "an extended header longer than it is": ((pax(b"99 mtime=1\n")), "malformed"),
-    "an extended header of 100,000 bytes": ((pax(b"1" * 100_000)), "100000 bytes"),
-    "two extended headers for one member": (pax(MTIME, times=2), "two extended headers"),
-    "an extended header without a member": (pax(MTIME, members=b""), "without a member"),
-    "a global extended header": (header(kind=b"g"), "no plain file"),
-}
-
-# ---------------------------------------------------------------------------------------------- zip
-
-ENTRIES = zip_entries({"w": of_zip("0", "Float", 6)}, {"0": SIX})
-
-
-def changed(name, **fields):
-    """A good zip file with something changed in the headers of one record."""
-    entries = [Entry(e.name, e.data, **(fields if e.name == name else {})) for e in ENTRIES]
-    return zip_bytes(entries)
-
-
-WEIGHT = "archive/data/0"
-PICKLE = "archive/data.pkl"
-GOOD_ZIP = zip_bytes(ENTRIES)
-FLIPPED = bytearray(GOOD_ZIP)
-FLIPPED[GOOD_ZIP.index(SIX.tobytes()) + 5] ^= 1
-ZIPS = {
-    "a compressed record": (changed(WEIGHT, method=8), "is compressed"),
-    "a compressed pickle": (changed(PICKLE, method=8), "is compressed"),
-    "a record that is a bomb": (
-        zip_bytes([ENTRIES[0], Entry(WEIGHT, bytes(50_000_000), method=8)]),
-        "is compressed",
-    ),
-    "an encrypted record": (changed(WEIGHT, flags=1), "is encrypted"),
-    "a wrong CRC of a weight": (changed(WEIGHT, crc=1), "its CRC is wrong"),
-    "a wrong CRC of the pickle": (changed(PICKLE, crc=1), "its CRC is wrong"),
-    "a flipped weight": (bytes(FLIPPED), "its CRC is wrong"),
-    "a CRC of 0 for one record": (changed(WEIGHT, crc=0), "its CRC is wrong"),
-    "a record that claims more than it has": (changed(WEIGHT, claimed=2**30), "beyond"),
-    "a record that claims less than it has": (changed(WEIGHT, claimed=8), "belong to nothing"),
-    "two names for one record": (
-        changed(WEIGHT, local_name="archive/data/1"),
-        "zip directory says",
-    ),
-    "a duplicate record": (zip_bytes([*ENTRIES, Entry(WEIGHT, SIX.tobytes())]), "two records"),
-    "an unused record": (
-        zip_bytes([*ENTRIES, Entry("archive/data/1", SIX.tobytes())]),
-        "does not use",
-    ),
-    "an unknown record": (zip_bytes([*ENTRIES, Entry("archive/more", b"x")]), "no such record"),
-    "two roots": (
-        zip_bytes([*ENTRIES, Entry("other/data/0", SIX.tobytes())]),
-        "outside of the folder",
-    ),
-    "two data.pkl": (
-        zip_bytes([*ENTRIES, Entry("other/data.pkl", ENTRIES[0].data)]),
-        "2 records data.pkl",
-    ),
-    "two data.pkl, one in a folder": (
-        zip_bytes([*ENTRIES, Entry("archive/x/data.pkl", ENTRIES[0].data)]),
-        "2 records data.pkl",
-    ),
-    "no data.pkl": (zip_bytes(ENTRIES[1:]), "records data.pkl"),
-    "no records": (b"PK\x05\x06" + bytes(18), "neither a file of"),
-    "an absolute root": (
-        zip_bytes(zip_entries([], {}, root="/etc")),
-        "as the folder of data.pkl",
-    ),
-    "a root that goes up": (
-        zip_bytes(zip_entries([], {}, root="../..")),
-        "as the folder of data.pkl",
-    ),
-    "TorchScript, constants": (
-        zip_bytes([*ENTRIES, Entry("archive/constants.pkl", b"\x80\x02).")]),
-        "TorchScript",
-    ),
-    "TorchScript, code": (
-        zip_bytes([*ENTRIES, Entry("archive/code/__torch__.py", b"pass")]),
-        "TorchScript",
-    ),
-    "bytes before the start": (zip_bytes(ENTRIES, start=b"#!/bin/sh\n"), "neither a file of"),
-    "another record before the start": (
-        GOOD_ZIP[:64] + GOOD_ZIP,
-        "zip directory",
-    ),
-    "a comment at the end": (zip_bytes(ENTRIES, comment=b"hello"), "does not end where"),
-    "bytes after the end": (GOOD_ZIP + b"\0", "does not end where"),
-    "a byte order of neither kind": (
-        zip_bytes(zip_entries([], {}, byteorder="middle")),
-        "neither little nor big",
-    ),
-    "bytes after the pickle": (
-        zip_bytes([Entry(PICKLE, dumps([]) + b"N."), *zip_entries([], {})[1:]]),
-        "after the end of the pickle",
-    ),
-    "a view": (
-        zipped([v2(storage("0", "Float", 6, view=("1", 0, 6)), 0, (6,))], {"0": SIX}),
-        "a view of a storage",
-    ),
+    # code
+    "OBJ of data": (b"(No", "OBJ"),
+    "NEWOBJ of data": (b"N)\x81", "an object of a NoneType"),
+    "a name split otherwise": (b"ctorch\n_utils._rebuild_tensor\n", "torch._utils._rebuild_tensor"),
+    "call of a call": (b"ccollections\nOrderedDict\n)R)R", "it calls an OrderedDict"),
+    "call of a dtype": (b"ctorch\nfloat32\n)R", "it calls torch.float32"),
+    "text in another encoding": (b"c_codecs\nencode\n(U\x01aU\x05utf-8tR", "another encoding"),
+    "bytes above 255": (
+        b"c_codecs\nencode\n(X\x03\0\0\0\xe9\x87\x8dU\x06latin1tR",
+        "bytes above 255",
+    ),
+    "a Counter of None": (b"ccollections\nCounter\n}U\x01aNs\x85R", "than numbers"),
+    "a negative size": (b"ctorch\nSize\nK\x01J\xff\xff\xff\xff\x86\x85R", "torch.Size"),
+    "numpy.ndarray": (b"cnumpy\nndarray\n", "where data should be"),
+    "an ndarray without a state": (
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\0\x85C\x01btR",
+        "never got its elements",
+    ),
+    "an array of objects": (plain(np.array([{}, None], object)), "NumPy dtype 'O8'"),
+    "an array of texts": (plain(np.array(["a"])), "NumPy dtype 'U1'"),
+    "an array of fields": (plain(np.zeros(1, [("a", "f4")])), "NumPy dtype 'V4'"),
+    # structure
+    "nothing": (b"", "0 objects"),
+    "half a pair": (b"}(K\x01u", "without a value"),
+    "unhashable key, a tuple of tuples": (b"})\x85\x85Ns", "key that is a tuple"),
+    "the memo's entry -1": (b"g-1\n", "no entry -1"),
+    "PUT of -1": (b"Np-1\n", "entry -1"),
+    "PUT of a chosen hash": (b"Np2305843009213693951\n", "of which there are fewer"),
+    "PUT far away": (b"Nr\xff\xff\xff\xff", "of which there are fewer"),
+    "GET of a gap": (b"NNNNNNNq\x05h\x03", "no entry 3"),
+    "a text of negative size": (b"T\xff\xff\xff\xffabc", "negative size"),
+    "an integer of 1,001 bytes": (b"\x8b\xe9\x03\x00\x00" + b"\1" * 1001, "1001 bytes"),
+    "2,000 digits": (b"I" + b"1" * 2000 + b"\n", "no integer"),
+    "an integer with a letter": (b"I1x\n", "no integer"),
+    "an integer with two signs": (b"I--1\n", "no integer"),
+    "no float": (b"Fx\n", "no number"),
+    "an escape that is cut off": (b"V\\ud\n", "cannot be read"),
 }
 
 # --------------------------------------------------------------------------------- names of tensors
@@ -868,202 +276,28 @@ NAMES = {
     "an escape": "\x1b[2J",
 }
 
-# ----------------------------------------------------------------------- safetensors, other mishaps
-
-
-def tensors(header, data=b"", length=None):
-    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(raw) if length is None else length) + raw + data
-
-
-def one(dtype="F32", shape=(2,), offsets=(0, 8), **more):
-    return {"x": {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}}
-
-
-EIGHT = bytes(8)
-TWO = {**one(), "y": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}
-
-
-def second(*offsets):
-    return {**one(), "y": {"dtype": "F32", "shape": [2], "data_offsets": offsets}}
-
-
-SAFETENSORS = {
-    "a header over the file": (tensors(one(), EIGHT, 10_000), "may be cut off"),
-    "a header over 100 MB": (tensors(one(), EIGHT, 100_000_001), "more than the 100000000"),
-    "a header of 2^63 bytes": (tensors(one(), EIGHT, 2**63), "more than the 100000000"),
-    "overlap": (tensors(second(4, 12), bytes(12)), "overlaps"),
-    "two tensors on the same bytes": (tensors(second(0, 8), EIGHT), "overlaps"),
-    "a hole": (tensors(second(12, 20), bytes(20)), "follows a hole"),
-    "a hole at the start": (tensors(one(offsets=[4, 12]), bytes(12)), "follows a hole"),
-    "trailing bytes": (tensors(one(), EIGHT + b"\0"), "belong to no tensor"),
-    "a size larger than the data": (tensors(one(shape=[3]), EIGHT), "takes 12 bytes"),
-    "a size smaller than the data": (tensors(one(shape=[1]), EIGHT), "takes 4 bytes"),
-    "an end past the file": (tensors(one(offsets=[0, 16], shape=[4]), EIGHT), "after the last"),
-    "reversed offsets": (tensors(one(offsets=[8, 0]), EIGHT), "before its begin"),
-    "negative offsets": (tensors(one(offsets=[-8, 0]), EIGHT), "no two positions"),
-    "offsets that are floats": (tensors(one(offsets=[0.0, 8.0]), EIGHT), "no two positions"),
-    "three offsets": (tensors(one(offsets=[0, 4, 8]), EIGHT), "no two positions"),
-    "duplicate names": (
-        tensors(b'{"x":%b,"x":%b}' % ((json.dumps(one()["x"]).encode(),) * 2), EIGHT),
-        "twice",
-    ),
-    "a bad dtype": (tensors(one("F33"), EIGHT), "unsupported dtype"),
-    "a dtype that is a list": (tensors(one(["F32"]), EIGHT), "unsupported dtype"),
-    "not UTF-8": (tensors(b'{"\xff":1}'), "UTF-8"),
-    "not JSON": (tensors(b"{x}"), "not JSON"),
-    "JSON that is no object": (tensors(b"[1]"), "neither a file of"),
-    "NaN in the JSON": (tensors(b'{"x":NaN}'), "JSON"),
-    "metadata that are no texts": (
-        tensors({"__metadata__": {"a": 1}, **one()}, EIGHT),
-        "not an object of strings",
-    ),
-    "metadata that are a list": (
-        tensors({"__metadata__": [], **one()}, EIGHT),
-        "not an object of strings",
-    ),
-    "a shape of 2.0": (tensors(one(shape=[2.0]), EIGHT), "no list of lengths"),
-    "a shape of true": (tensors(one(shape=[True, 2]), EIGHT), "no list of lengths"),
-    "a negative length": (tensors(one(shape=[-2]), EIGHT), "no list of lengths"),
-    "a shape that overflows": (tensors(one(shape=[2**40, 2**40]), EIGHT), "overflows"),
-    "a shape that overflows to 0": (tensors(one(shape=[2**63, 2]), EIGHT), "overflows"),
-    "an empty shape that overflows": (
-        tensors(one("I8", [0, 2**62, 2], [0, 0])),
-        "overflows",
-    ),
-    "33 axes": (tensors(one(shape=[1] * 33, offsets=[0, 4]), bytes(4)), "33 axes"),
-    "100,000 nested brackets": (tensors(b'{"x":' + b"[" * 100_000), "nested too deeply"),
-    "100,000 nested braces": (tensors(b'{"x":' * 100_000), "nested too deeply"),
-    "an integer of 100,000 digits": (
-        tensors(b'{"x":' + b"1" * 100_000 + b"}"),
-        "digits",
-    ),
-    "something more in an entry": (tensors(one(more=1), EIGHT), "not an object of"),
-    "a control character in a name": (
-        tensors({"a\0b": one()["x"]}, EIGHT),
-        "a control character",
-    ),
-    "half a surrogate in a name": (
-        tensors(b'{"\\ud800":%b}' % json.dumps(one()["x"]).encode(), EIGHT),
-        "surrogate",
-    ),
-    "keys of one hash": (
-        tensors(
-            {
-                "__metadata__": {
-                    "numgrad_format": "1",
-                    "numgrad_structure": json.dumps({"dict": [[2**61 - 1, 1]]}),
-                }
-            }
-        ),
-        "an integer key of 2**60",
-    ),
-    "a boolean of 2": (tensors(one("BOOL", [2], [0, 2]), b"\0\2"), "neither 0 nor 1"),
-}
-
-MISHAPS = {
-    "an empty file": (b"", "empty"),
-    "an HTML page": (b"<!DOCTYPE html><html><body>404</body></html>", "an HTML page"),
-    "an HTML page after a line": (b"\n <html><head></head></html>", "an HTML page"),
-    "a git-lfs pointer": (
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
-        "git lfs pull",
-    ),
-    "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(100), "neither a file of"),
-    "a text": (b"this is no checkpoint\n", "neither a file of"),
-    "one byte": (b"P", "1 bytes"),
-    "a pickle of Python": (b"\x80\x04\x95" + struct.pack("<Q", 3) + b"]\x94.", "magic number"),
-    "a pickle that runs a command": (PROTOCOL + RUN + b".", "posix.system"),
-}
-
 CASES = {
     **{
-        f"{form}: {name}": (make(ops), reason)
-        for form, make in PICKLED.items()
+        f"{form}: {name}": (make(PROTOCOL + ops + b"."), reason)
+        for form, make in WHOLE.items()
         for name, (ops, reason) in PICKLES.items()
     },
-    **{name: (data, reason) for name, data, reason in lie_cases()},
-    **STORAGES,
-    **{f"stream: {name}": case for name, case in AROUND.items()},
-    **{f"tar: {name}": case for name, case in TARS.items()},
-    **{f"zip: {name}": case for name, case in ZIPS.items()},
+    **{f"{form}: no STOP": (WHOLE[form](PROTOCOL + b"N"), "cut off") for form in ("zip", "tar")},
+    **{f"{form}: no pickle": (WHOLE[form](b""), "cut off") for form in ("zip", "tar")},
     **{
         f"{form}: a name with {what}": (named(form, name, "surrogatepass"), "in a tensor's name")
-        for form in PICKLED
+        for form in WHOLE
         for what, name in NAMES.items()
     },
-    **{f"safetensors: {name}": case for name, case in SAFETENSORS.items()},
-    **MISHAPS,
 }
-
-MAX_PYTHON_BYTES = 24 << 20
-"""Of the largest file, 50,000 nested dicts of 64 bytes each; most take a few kB."""
-
-watched = None
-"""Names of audit events while a file is read, else None."""
-HARMFUL = {"import", "exec", "compile", "os.system", "os.mkdir", "os.exec", "os.posix_spawn"}
-HARMFUL |= {"open", "subprocess.Popen", "socket.connect", "shutil.unpack_archive", "os.rename"}
-
-
-def _hook(event, args):
-    if watched is not None:
-        watched.append(event)
-
-
-sys.addaudithook(_hook)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def readers_imported():
-    """The modules of all formats are imported when the first file of each is read."""
-    for form in FORMATS:
-        load(io.BytesIO(state_dict({"w": SIX}, form)))
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_refused(name):
-    global watched
-    data, fragment = CASES[name]
-    modules = set(sys.modules)
-    before = memory.stats()["live_bytes"]
-    memory.reset_peak()
-    tracemalloc.reset_peak()
-    start = tracemalloc.get_traced_memory()[0]
-    file = io.BytesIO(data)
-    watched = events = []
-    try:
-        with pytest.raises(CheckpointError) as caught:
-            load(file)
-    finally:
-        watched = None
-    peak = tracemalloc.get_traced_memory()[1] - start
-    error = caught.value
-    assert type(error) is CheckpointError and fragment in str(error), str(error)
-    assert fragment and len(str(error)) < 600 and "\n" not in str(error)
-    assert not HARMFUL & set(events) and not os.path.exists(FLAG)
-    assert set(sys.modules) == modules
-    assert peak < MAX_PYTHON_BYTES
-    assert memory.stats()["peak_bytes"] - before <= max(len(data), 4096)
+def test_refused(name, refused):
+    refused(*CASES[name])
 
 
-def test_every_case_is_about_what_it_says():
-    """The good files that the cases are made from are read."""
-    for data in (
-        GOOD_STREAM,
-        GOOD_TAR,
-        GOOD_ZIP,
-        packed(),
-        header(),
-        tensors(TWO, bytes(16)),
-        (pax(b"17 mtime=12345.6\n")),
-    ):
-        assert load(io.BytesIO(data))
-
-
-@pytest.mark.parametrize("form", PICKLED)
+@pytest.mark.parametrize("form", WHOLE)
 def test_names_in_japanese_and_devices_that_are_not_there(form):
     got = load(io.BytesIO(named(form, "層1.重み")))
     assert list(got) == ["層1.重み"] and got["層1.重み"].tolist() == SIX.tolist()

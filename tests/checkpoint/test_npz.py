@@ -93,7 +93,10 @@ def test_headers_of_other_writers(header, version):
 
 
 REFUSED = {
-    "compressed": (one(npy(), method=8), "a compressed .npz archive.*numpy.savez"),
+    "compressed": (
+        one(npy(), method=8),
+        "a compressed .npz archive; load it with numpy.load and save it with numpy.savez",
+    ),
     "not npy": (one(b"x" * 50), "no .npy file"),
     "short": (one(b"\x93NUMPY"), "no .npy file"),
     "others": (zip_bytes([Entry("x.npy", npy()), Entry("a/data.pkl", b"N.")]), "no .npy file"),
@@ -120,7 +123,7 @@ REFUSED = {
     "overflow": (one(npy(shape="(4294967296, 4294967296)", data=b"")), "takes"),
     "overflow of nothing": (
         one(npy(shape="(0, 1099511627776, 1099511627776)", data=b"")),
-        "larger than the file|overflows",
+        "overflows",
     ),
     "many axes": (one(npy(shape="(" + "1, " * 32 + "2)")), "33 axes"),
     "negative": (one(npy(shape="(-2,)")), "its header is no dict"),
@@ -145,10 +148,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
-    data, reason = REFUSED[name]
-    with pytest.raises(CheckpointError, match=reason):
-        read(data)
+def test_refused(name, refused):
+    refused(*REFUSED[name])
 
 
 def test_every_prefix_and_every_flipped_byte():

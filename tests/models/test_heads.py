@@ -79,7 +79,14 @@ def test_what_is_refused():
         models.replace_head("resnet18", 4)
     model = models.lenet()
     head = model.fc3
-    for wrong, kind in ((0, ValueError), (-1, ValueError), (True, TypeError), (2.0, TypeError)):
+    for wrong, kind in (
+        (0, ValueError),
+        (-1, ValueError),
+        (True, TypeError),
+        (2.0, TypeError),
+        (1 << 31, ValueError),
+    ):
         with pytest.raises(kind, match=r"replace_head: expected .* for num_classes, got "):
             models.replace_head(model, wrong)
     assert model.fc3 is head
+    assert models.replace_head(model, np.int64(4)).weight.shape == (4, 84)  # len(np.unique(…))

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import pytest
 
 import numgrad as ng
 from numgrad import models
-from numgrad.checkpoint import CheckpointError
+from numgrad.checkpoint import CheckpointError, source
 from numgrad.models import download, weights
 from numgrad.models.download import DownloadError
 from numgrad.models.weights import V1, V2
@@ -102,8 +103,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
-    def head(self, length, status=200):
-        self.send_response(status)
+    def head(self, length, status=200, reason=None):
+        self.send_response(status, reason)
         if length is not None:
             self.send_header("Content-Length", str(length))
         self.send_header("Connection", "close")
@@ -135,7 +136,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.whole(server, data)
 
     def missing(self, server, data):
-        self.head(9, 404)
+        self.head(9, 404, "Not \x1b[31m Found")
         self.wfile.write(b"not here\n")
 
     def broken(self, server, data):
@@ -156,6 +157,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.chunk(data[: len(data) // 2])
+
+    def half(self, server, data):
+        self.head(None)
+        self.wfile.write(data[: len(data) // 2])
 
     def wrong(self, server, data):
         self.head(len(data))
@@ -339,12 +344,13 @@ def test_download_on_a_terminal(installed, home, server, monkeypatch):
 
 
 FAILURES = {
-    "missing": r"HTTP status 404 Not Found",
+    "missing": r"HTTP status 404 Not \[31m Found;",
     "broken": r"HTTP status 500",
     "redirected_for_ever": r"HTTP status 302 .*infinite loop",
     "truncated": r"\d+ of \d+ bytes",
-    "truncated_chunks": r"IncompleteRead",
-    "wrong": r"another file, whose SHA-256 begins with [0-9a-f]{8};",
+    "truncated_chunks": r"[1-9]\d{6} bytes and no more, though others were to come",
+    "half": r"another file, [1-9]\d{6} bytes with a SHA-256 of [0-9a-f]{8}…;",
+    "wrong": r"another file, [1-9]\d{6} bytes with a SHA-256 of [0-9a-f]{8}…;",
     "a_page": r"another file",
     "empty": r"another file",
     "endless": r"more than 9000000 bytes and no end",
@@ -372,7 +378,10 @@ def test_failed_download(manner, home, server, made, monkeypatch):
     assert re.search(rf"squeezenet1_1: expected {file} from http.*, got {FAILURES[manner]}", text)
     assert text.endswith(f"; get that file elsewhere and put it into {folder}")
     assert "\n" not in text and isinstance(caught.value, OSError)
-    assert os.listdir(folder) == []
+    # Where nothing came, not even the folder was made.
+    came = manner not in ("missing", "broken", "redirected_for_ever", "no_http", "silent", "ftp")
+    assert os.listdir(home / ".cache") == ["numgrad"] if came else not (home / ".cache").exists()
+    assert not came or os.listdir(folder) == []
     assert len(server.requests) == (5 if manner == "redirected_for_ever" else 1)
     # Nothing stands in the way of the next try.
     server.manner = "whole"
@@ -382,13 +391,81 @@ def test_failed_download(manner, home, server, made, monkeypatch):
 def test_no_network(home, made):
     with pytest.raises(DownloadError, match=rf"{made[0][0]} from .*refused.* and put it into "):
         models.squeezenet1_1(pretrained=True, progress=False)
-    assert os.listdir(home / ".cache/numgrad/weights") == []
+    assert not (home / ".cache").exists()
 
 
 def test_no_home(home, monkeypatch):
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     with pytest.raises(DownloadError, match=r"expected a home folder .* set NUMGRAD_WEIGHTS"):
         models.squeezenet1_1(pretrained=True)
+
+
+def test_a_folder_of_nobody(home, monkeypatch):
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("NUMGRAD_WEIGHTS", "~nobodyhere/weights")
+    said = r"expected a home folder for its weights, got none for ~nobodyhere; set NUMGRAD_WEIGHTS"
+    with pytest.raises(DownloadError, match=said):
+        models.squeezenet1_1(pretrained=True)
+    assert os.listdir(home) == []
+
+
+def test_passwords_are_not_told(home, monkeypatch):
+    monkeypatch.setenv("NUMGRAD_WEIGHTS_URL", "http://me:secret@127.0.0.1:1/models")
+    said = r"from http://127\.0\.0\.1:1/.*, got an address with a user's name, which is not"
+    with pytest.raises(DownloadError, match=said) as caught:
+        models.squeezenet1_1(pretrained=True)
+    assert "secret" not in str(caught.value) and "me:" not in str(caught.value)
+
+
+def test_an_answer_that_sends_elsewhere(home, server, monkeypatch):
+    """urllib would follow to FTP."""
+
+    class Answer(io.BytesIO):
+        url, length = "ftp://127.0.0.1/file", None
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **options: Answer())
+    with pytest.raises(DownloadError, match="an answer that sends on to ftp://"):
+        models.squeezenet1_1(pretrained=True)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_something_else_in_its_place(kind, home, server, made):
+    path = home / ".cache/numgrad/weights" / made[0][0]
+    path.parent.mkdir(parents=True)
+    path.mkdir() if kind == "folder" else os.mkfifo(path)
+    said = rf"something in its place that is no file, {path}; get that file elsewhere"
+    with pytest.raises(DownloadError, match=said):
+        models.squeezenet1_1(pretrained=True, progress=False)
+
+
+@pytest.mark.parametrize("closed", ["folder", "file"])
+def test_what_is_closed_to_us_is_passed_over(closed, home, made, monkeypatch):
+    put(home / ".cache/torch/hub/checkpoints", *made[0])
+    put(home / ".torch/models", *made[1])
+    shut = str(home / ".cache/torch/hub/checkpoints")
+    real = {"stat": os.stat, "access": os.access}
+
+    def stat(path, *args, **options):
+        if closed == "folder" and str(path).startswith(shut + "/"):
+            raise PermissionError(13, "Permission denied", path)
+        return real["stat"](path, *args, **options)
+
+    def access(path, *args, **options):
+        return not str(path).startswith(shut) and real["access"](path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "access", access)
+    assert same(models.squeezenet1_1(pretrained=True), 2)
+
+
+class Deaf(io.StringIO):
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_stderr_that_takes_nothing(home, server, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Deaf())
+    assert same(models.squeezenet1_1(pretrained=True), 1)
 
 
 def test_an_address_that_is_none(home, monkeypatch):
@@ -406,7 +483,7 @@ def test_a_folder_that_cannot_be_made(home, server, monkeypatch):
     monkeypatch.setenv("NUMGRAD_WEIGHTS", str(home / "taken"))
     with pytest.raises(DownloadError, match=r"File exists.*put it into .*taken"):
         models.squeezenet1_1(pretrained=True)
-    assert not server.requests
+    assert os.listdir(home) == ["taken"]
 
 
 @pytest.mark.parametrize("stop", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -602,13 +679,23 @@ def test_arguments(tmp_path):
             models.squeezenet1_1(weights=wrong)
     with pytest.raises(FileNotFoundError, match=r"DEFAULT', 'IMAGENET1K_V1', 'IMAGENET1K_V2' for"):
         models.resnet50(weights=tmp_path / "nowhere.pth")
-    with pytest.raises(OSError, match=re.escape(str(tmp_path))):
+    said = rf"squeezenet1_1: expected a file or .* for weights, got the folder '{tmp_path}'"
+    with pytest.raises(IsADirectoryError, match=said):
         models.squeezenet1_1(weights=tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"expected a file or .* for weights, got '';"):
+        models.squeezenet1_1(weights="")
+    os.mkfifo(tmp_path / "pipe")  # nobody writes into it: opening it would wait
+    for special in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(OSError, match=rf"a pipe or a device, not a file: '{special}'"):
+            models.squeezenet1_1(weights=special)
     for wrong in ({"fc.weight": ng.ones(2)}, True, 3):
         with pytest.raises(TypeError, match=r"squeezenet1_1: expected a path, .* for weights, got"):
             models.squeezenet1_1(weights=wrong)
     with pytest.raises(TypeError, match=r"expected True or False for pretrained, got str"):
         models.squeezenet1_1("DEFAULT")
+    for number in (10, 1, 0, np.int64(10)):  # meant as num_classes: nothing is downloaded
+        with pytest.raises(TypeError, match=r"for pretrained, got int.*; pass it as num_classes="):
+            models.squeezenet1_1(number)
     assert np.isfinite(models.squeezenet1_1(None).features[0].weight.detach().numpy()).all()
 
 
@@ -628,3 +715,57 @@ def test_every_network_takes_the_arguments(name, home, monkeypatch):
             make(*arguments, **options)
     kinds = list(weights.PUBLISHED[name].values())
     assert asked == [(name, kinds[0], False), (name, kinds[-1], True)]
+
+
+# --------------------------------------------------------------------- networks of as many classes
+
+
+def opens(monkeypatch):
+    """The paths of checkpoints that are opened from now on."""
+    found = []
+    real = source.open_file
+
+    def counted(path):
+        found.append(str(path))
+        return real(path)
+
+    monkeypatch.setattr(source, "open_file", counted)
+    return found
+
+
+@pytest.mark.parametrize("classes", [1000, 7])
+def test_network_of(classes, tmp_path, monkeypatch):
+    """One network, and the file read once, whatever its classes are."""
+    path = tmp_path / "w.pth"
+    ng.save({"model": state_of(9, classes), "note": "n"}, path)
+    opened, made = opens(monkeypatch), []
+
+    def make():
+        made.append(models.squeezenet1_1())
+        return made[-1]
+
+    model, content = weights.network_of(NAME, make, path)
+    assert made == [model] and opened == [str(path)] and content["note"] == "n"
+    state = model.state_dict()
+    assert all((state[key] == value).all() for key, value in state_of(9, classes).items())
+
+
+def test_network_of_another_network(tmp_path):
+    state = dict(state_of(9))
+    for head in (ng.zeros(10, 3, 1, 1), ng.zeros(0, 512, 1, 1), "text"):  # width, none, no tensor
+        ng.save({**state, "classifier.1.weight": head}, tmp_path / "w.pth")
+        with pytest.raises(CheckpointError, match=r"w\.pth: state dict: the file "):
+            weights.network_of(NAME, models.squeezenet1_1, tmp_path / "w.pth")
+
+
+def test_network_of_a_damaged_file_of_a_published_name(tmp_path, made):
+    path = put(tmp_path, "resnet18-f37072fd.pth", made[0][1])
+    with pytest.raises(CheckpointError, match="damaged; remove it"):
+        weights.network_of(NAME, models.squeezenet1_1, path)
+
+
+def test_resize_of():
+    """torchvision's transforms: 232 for its second weights."""
+    assert weights.resize_of("resnet50-11ad3fa6.pth") == 232
+    assert weights.resize_of("mobilenet_v2-7ebf99e0.pth") == 232
+    assert weights.resize_of("mobilenet_v2-b0353104.pth") == weights.resize_of("mine.pth") == 256

@@ -296,6 +296,7 @@ class Foreign:
         np.array([1j, 2]),
         np.zeros(2, "M8[s]"),
         np.zeros(2, [("a", "f4")]),
+        np.ma.array([1.0, 2.0], mask=[False, True]),
     ],
     ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
 )
