@@ -133,7 +133,6 @@ UNSUPPORTED = {
     "sparse": lambda: torch.eye(2).to_sparse(),
     "uint64": lambda: torch.ones(2, dtype=torch.uint64),
     "float8_e5m2": lambda: torch.ones(2).to(torch.float8_e5m2),
-    "bits8": lambda: torch.bits8,
     "meta": lambda: torch.ones(2, device="meta"),
     "nested": lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]),
     "conjugate": lambda: torch.ones(2, dtype=torch.complex64).conj(),
@@ -148,6 +147,32 @@ def test_unsupported_kinds_are_refused_by_name(name: str, form: str) -> None:
     data = torch_file({"x": UNSUPPORTED[name]()}, form)
     with pytest.raises(CheckpointError, match="complex" if name == "conjugate" else name):
         load(io.BytesIO(data))
+
+
+ALL_DTYPES = sorted({str(x) for x in vars(torch).values() if isinstance(x, torch.dtype)})
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_dtype_as_a_value(form: str) -> None:
+    values = [getattr(torch, name.removeprefix("torch.")) for name in ALL_DTYPES]
+    got = from_torch(values, form)
+    for ours, theirs in zip(got, values, strict=True):
+        if str(theirs).removeprefix("torch.") in DTYPES:
+            same(ours, theirs)
+        else:
+            assert ours == str(theirs)
+    assert len(got) > 20
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_values_that_only_python_has(form: str, protocol: int) -> None:
+    values = [bytearray(range(256)), bytearray(), 1.5 - 2j, np.arange(6.0).reshape(2, 3).T]
+    data = torch_file([*values, torch.strided], form, pickle_protocol=protocol)
+    *got, layout = load(io.BytesIO(data))
+    assert got[:3] == values[:3] and [type(v) for v in got] == [type(v) for v in values]
+    assert np.array_equal(got[3], values[3]) and layout == "torch.strided"
+    assert to_torch(values[:3]) == values[:3]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

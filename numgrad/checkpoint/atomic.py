@@ -35,18 +35,24 @@ def write_all(out: BinaryIO, data: Any) -> None:
     """
     left = memoryview(data)
     while len(left):
-        try:
-            count = out.write(left)
-        except TypeError as error:
-            found = f"{type(out).__name__}, which takes none"
-            way_out = 'open it with mode "wb"'
-            text = expected("save", "a file of bytes", "file", found, way_out)
-            raise TypeError(text) from error
+        count = _write(out, left)
         if count is None and not isinstance(out, io.RawIOBase):
             return  # a file that tells nothing has written everything
         if not count or count < 0:
             raise OSError(f"save: expected a file that takes {len(left)} bytes, got none taken")
         left = left[count:]
+
+
+def _write(out: BinaryIO, data: memoryview) -> Any:
+    """What ``out.write(data)`` returns."""
+    with suppress(TypeError):
+        return out.write(data)
+    try:  # some take bytes alone
+        return out.write(bytes(data))
+    except TypeError as error:
+        found = f"{type(out).__name__}, which takes none"
+        text = expected("save", "a file of bytes", "file", found, 'open it with mode "wb"')
+        raise TypeError(text) from error
 
 
 def _host() -> str:

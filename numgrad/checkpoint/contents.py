@@ -67,8 +67,10 @@ SMALL_BYTES = 1 << 20
 MAX_DIMENSIONS = 32  # of NumPy 1
 MAX_DEPTH = 100
 """Lists, tuples and dicts inside one another."""
-MAX_MEETINGS = 4_000_000
+SMALL_MEETINGS, MEETINGS_A_BYTE = 200_000_000, 200
 """Of keys with others in the dicts of a file; see `KeyBudget`."""
+SECRET = (str, bytes)
+"""Types whose hashes nobody outside of this process knows."""
 MAX_NAME = 1000
 """Characters of a part of a tensor's name."""
 MAX_ITEMS = 10_000_000
@@ -252,27 +254,33 @@ class KeyBudget:
     """Bounds the time that the dicts of a file take to fill, however their keys were chosen.
 
     Hashes of numbers can be chosen so that each key meets all the others. Those of texts and bytes
-    cannot, and integers that count up from 0 meet nobody: only other keys are counted.
+    cannot, and integers that count up from 0 meet nobody: only other keys are counted. A file of
+    ``nbytes`` may have dicts of 20,000 such integers, a large one of more; of larger integers,
+    whose hashes may be equal, and of floats and tuples of numbers a seventh.
     """
 
-    def __init__(self) -> None:
-        self._left = MAX_MEETINGS
+    def __init__(self, nbytes: int = 0) -> None:
+        self._left = SMALL_MEETINGS + MEETINGS_A_BYTE * nbytes
         self._loose: dict[int, int] = {}
 
     def allows(self, owner: int, size: int, key: Any) -> bool:
         """Whether a dict, by its id, may get a key after ``size`` others."""
-        if type(key) in (str, bytes) or (type(key) is int and 0 <= key <= size):
+        if type(key) in SECRET or (type(key) is int and 0 <= key <= size):
+            return True
+        if type(key) is tuple and all(type(k) in SECRET for k in key):
             return True
         loose = self._loose.get(owner, 0)
         self._loose[owner] = loose + 1
-        self._left -= loose
+        small = type(key) is int and -(1 << 60) < key < 1 << 60
+        self._left -= loose if small else 50 * loose  # keys of one hash are compared, too
         return self._left >= 0
 
 
 def rebuild(obj: Any, leaf: Callable[[Any, tuple[Any, ...]], Any], fail: Any) -> Any:
     """A copy of nested lists, tuples and dicts with ``leaf(item, path)`` in place of other items.
 
-    What stands at several places is one object in the copy, too.
+    What stands at several places is one object in the copy, too. Parts of plain data alone are not
+    copied: they are the same objects in both.
 
     Raises:
         ``fail(path, reason)``: it is nested too deeply, contains itself, or has too many items.
@@ -295,6 +303,10 @@ def rebuild(obj: Any, leaf: Callable[[Any, tuple[Any, ...]], Any], fail: Any) ->
             raise fail(path, "it contains itself")
         if len(path) >= MAX_DEPTH:
             raise fail(path[:3], f"more than {MAX_DEPTH} levels")
+        values = item.values() if isinstance(item, dict) else item
+        if PLAIN.issuperset(map(type, values)):  # nothing to put in the place of anything
+            known = done[id(item)] = item, len(item) + 1, 1
+            return known
         open_.add(id(item))
         count, height, copies = 1, 1, []
         pairs = item.items() if isinstance(item, dict) else enumerate(item)
@@ -303,7 +315,10 @@ def rebuild(obj: Any, leaf: Callable[[Any, tuple[Any, ...]], Any], fail: Any) ->
                 copies.append((key, value))
                 count += 1
                 continue
-            copy, n, levels = walk(value, (*path, key))
+            known = done.get(id(value))
+            if known is None or len(path) + 1 + known[2] > MAX_DEPTH:
+                known = walk(value, (*path, key))
+            copy, n, levels = known
             copies.append((key, copy))
             count += n
             height = max(height, levels + 1)
@@ -320,7 +335,7 @@ def rebuild(obj: Any, leaf: Callable[[Any, tuple[Any, ...]], Any], fail: Any) ->
 
 
 CONTAINERS = (list, tuple, dict, OrderedDict, Counter, Size)
-PLAIN = (type(None), bool, int, float, str, bytes)
+PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 
 
 def _other(kind: Any, copies: list[tuple[Any, Any]]) -> Any:

@@ -28,6 +28,9 @@ from .contents import (
 from .loading import named, read, widened
 from .source import Source, opened
 
+MAX_OTHERS = 10_000
+"""Of values in a listing. A value of one byte may lie under a hundred keys."""
+
 
 @dataclass(slots=True)
 class Row:
@@ -75,6 +78,9 @@ class Row:
 class Listing:
     """A file that `load` would load. ``others``: what is no tensor, with the path that leads there.
 
+    Of very many others those at the top and those further inside are kept up to `MAX_OTHERS` each;
+    ``counts`` has how many there are, by the first two keys of the list or dict they stand in.
+    A tensor at very many places has rows for `MAX_OTHERS` of them.
     ``containers``: how many lists, dicts … there are.
     """
 
@@ -84,6 +90,7 @@ class Listing:
     rows: list[Row] = field(default_factory=list)
     storages: list[Stored] = field(default_factory=list)
     others: list[tuple[tuple[Any, ...], Any]] = field(default_factory=list)
+    counts: "Counter[tuple[Any, ...]]" = field(default_factory=Counter)
     containers: "Counter[type]" = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
@@ -109,12 +116,23 @@ def list_contents(source: Source, contents: Contents, check: bool = False) -> Li
     places: dict[int, int] = {}
     first: dict[int, str] = {}
     counts: Counter[str] = Counter()
+    kept = [0, 0]
+    listed: set[int] = set()
+    repeats = 0
     for path, item in leaves(obj, found.containers):
+        if not isinstance(item, (Spec, np.ndarray)):
+            inside = len(path) > 1
+            kept[inside] += 1
+            if kept[inside] <= MAX_OTHERS:
+                found.others.append((path, item))
+            found.counts[path[:-1][:2]] += 1
+            continue
+        repeats += id(item) in listed
+        if id(item) in listed and repeats > MAX_OTHERS:
+            continue
+        listed.add(id(item))
         if isinstance(item, np.ndarray):
             found.rows.append(_array_row(path, item))
-            continue
-        if not isinstance(item, Spec):
-            found.others.append((path, item))
             continue
         stored = item.stored
         if item.kind != "array":
@@ -146,18 +164,24 @@ def leaves(obj: Any, containers: "Counter[type]") -> Iterator[tuple[tuple[Any, .
     """
     seen: set[int] = set()
 
-    def walk(item: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-        if type(item) not in CONTAINERS:
-            yield path, item
-        elif id(item) not in seen:
-            seen.add(id(item))
-            containers[type(item)] += 1
-            if not item:
-                yield path, item
-            for key, value in item.items() if isinstance(item, dict) else enumerate(item):
-                yield from walk(value, (*path, key))
+    def items(path: tuple[Any, ...], container: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        pairs = container.items() if isinstance(container, dict) else enumerate(container)
+        return (((*path, key), value) for key, value in pairs)
 
-    return walk(obj, ())
+    open_ = [iter([((), obj)])]  # no recursion: a value would pass through every level
+    while open_:
+        for path, item in open_[-1]:
+            if type(item) not in CONTAINERS:
+                yield path, item
+            elif id(item) not in seen:
+                seen.add(id(item))
+                containers[type(item)] += 1
+                if not item:
+                    yield path, item
+                open_.append(items(path, item))
+                break
+        else:
+            open_.pop()
 
 
 def _row(path: tuple[Any, ...], spec: Spec, storage: int) -> Row:

@@ -1,5 +1,6 @@
 """`load`: a checkpoint of any format that numgrad reads, told apart by its first bytes."""
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -83,21 +84,36 @@ def load(
 
         Tensors of dtypes that numgrad has not come in one that holds all their values, with a
         warning: float16 and bfloat16 as float32, int8, int16 and uint16 as int32, uint32 as int64.
-        Such a dtype that stands as a value comes as its name in PyTorch: ``"torch.bfloat16"``.
+        Such a dtype that stands as a value comes as its name in PyTorch: ``"torch.bfloat16"``, and
+        a layout as ``"torch.strided"``.
 
     Raises:
         CheckpointError: the file is not whole and correct, or holds more than data (such as a whole
             module: save its ``state_dict()`` instead). Nothing in a file raises another error,
-            runs code, or allocates more than its size justifies.
+            runs code, or allocates more than its size justifies. Refused are also sets, and dicts
+            of some 20,000 keys and more that are numbers or tuples and do not count up from 0:
+            such can be chosen to take hours.
         OSError: the file cannot be opened. RuntimeError: there is no such device. ValueError:
             map_location is no device. TypeError: file is none.
     """
     place = _placement(map_location)
-    with opened(file) as source:
+    with _collector_paused(), opened(file) as source:
         obj, notes = materialise(source, read(source), place)
     for note in notes:
         warn_user(f"load: {source.path}: {note}")
     return obj
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection: among many new containers it takes half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def materialise(

@@ -10,6 +10,8 @@ def mishap(start: bytes, size: int) -> str | None:
         return "a git-lfs pointer and not the file itself; fetch that with `git lfs pull`"
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body", b"<!--")):
         return "an HTML page; the download gave a web page instead of the file"
+    if start.startswith(b"L119547037146038801333356L\n"):  # the magic number of a stream
+        return "written with pickle_protocol=0 or 1; save it again without"
     if start.startswith((b"(dp", b"(lp", b"ccopy_reg\n", b"ccollections\n", b"cnumpy")):
         return (
             "a pickle of protocol 0; if you trust it, open it with pickle.load, and save the arrays"

@@ -53,7 +53,7 @@ def _count(machine: Machine, name: str, args: tuple[Any, ...], *allowed: int) ->
         raise machine.error(f"{len(args)} arguments for {name}")
 
 
-def _ordered_dict(machine: Any, args: tuple[Any, ...]) -> Any:
+def _ordered_dict(machine: Machine, args: tuple[Any, ...]) -> Any:
     _count(machine, "OrderedDict", args, 0, 1)
     made: OrderedDict[Any, Any] = OrderedDict()
     items: list[Any] = []

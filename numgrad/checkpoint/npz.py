@@ -156,16 +156,16 @@ def prepared(obj: Any) -> Callable[[BinaryIO], None]:
     Raises:
         TypeError: the object is something else.
     """
+    from .pickle_writer import Plain  # not needed to read
+
     if not isinstance(obj, dict) or not obj:  # an empty archive has no bytes to be known by
         raise _refused((), "a dict with a tensor", shown(obj))
     arrays: list[tuple[str, Any]] = []
-    for name, value in obj.items():
+    for name, value in Plain(obj, any_names=True).obj.items():
         if not isinstance(name, str) or any(map(unreadable, name)):
             raise _refused((name,), "a name without control characters", short(name))
         if not isinstance(value, (Tensor, np.ndarray)):
             raise _refused((name,), "a tensor or an array", shown(value))
-        if value.dtype not in CODES:
-            raise _refused((name,), "a dtype that files have", value.dtype)
         arrays.append((name, value))
 
     def write(out: BinaryIO) -> None:

@@ -146,9 +146,10 @@ def _leaf(item: Any, path: tuple[Any, ...]) -> Any:
         return int(item)
     if isinstance(item, str):
         return str.__str__(item)  # str() of an Enum is another text
-    for kind in (float, complex, bytes, bytearray):
-        if isinstance(item, kind):
-            return kind(item)
+    if isinstance(item, (float, complex)):
+        return float(item) if isinstance(item, float) else complex(item)
+    if isinstance(item, (bytes, bytearray)):
+        return bytes(item) if isinstance(item, bytes) else bytearray(item)
     if isinstance(item, np.dtype):
         if item not in dtypes.ALL:
             raise refused(path, "a dtype that numgrad has", item)

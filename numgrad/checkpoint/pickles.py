@@ -52,7 +52,7 @@ class Interpreter:
         self._bytes = MAX_BYTES
         self._copies = SMALL_COPIES + 2 * source.size
         self._containers = SMALL_CONTAINERS + source.size // 6
-        self.keys = KeyBudget()
+        self.keys = KeyBudget(source.size)
 
     def copied(self, count: int) -> bool:
         """Whether so many bytes more may be copied: a call of 4 bytes can ask for very many."""
@@ -118,7 +118,7 @@ class _Machine:
         """The opcode that is being read, and the text before it: often the name of what is made."""
         for item in reversed(self.stack[-6:]):
             if type(item) in (str, Text) and item != "storage":
-                return f"{self.cursor.place}, after {short(item)}"
+                return f"{self.cursor.place}, after {short(item)[:110]}"
         return self.cursor.place
 
     def error(self, reason: str) -> CheckpointError:
@@ -225,7 +225,7 @@ class _Machine:
         for key, value in zip(items[::2], items[1::2]):
             key = self.key(key)
             if not self.keys.allows(id(target), len(target), key):
-                raise self.error("too many keys that are numbers or tuples in dicts")
+                raise self.error("too many keys that are numbers in dicts; make them texts")
             if key in target:
                 raise self.error(f"the key {short(key)} twice in a dict")
             target[key] = value

@@ -125,7 +125,7 @@ def unflatten(text: str, tensors: dict[str, Spec], path: str) -> Any:
         CheckpointError: the text is no such structure, or does not fit the tensors.
     """
     left = dict(tensors)
-    keys = KeyBudget()
+    keys = KeyBudget(len(text))
 
     def fail(reason: str) -> CheckpointError:
         return CheckpointError(path, WHERE, reason)
@@ -162,7 +162,7 @@ def unflatten(text: str, tensors: dict[str, Spec], path: str) -> Any:
             if isinstance(key, (list, dict)):
                 raise fail("a key that is neither text nor number")
             if not keys.allows(id(result), len(result), key):
-                raise fail("too many keys that are numbers in dicts")
+                raise fail("too many keys that are numbers in dicts; make them texts")
             if key in result:
                 raise fail(f"the key {key!r:.100} twice")
             result[key] = decode(value, depth + 1)

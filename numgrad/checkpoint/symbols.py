@@ -42,6 +42,9 @@ class Machine(Protocol):
     def error(self, reason: str) -> CheckpointError:
         """An error at that place."""
 
+    def set_items(self, target: Any, items: list[Any]) -> None:
+        """Put keys and values, in turns, into a dict, if the keys may be such."""
+
 
 class Global(NamedTuple):
     """A name of the list: ``make(machine, args)`` is run where the pickle calls it."""

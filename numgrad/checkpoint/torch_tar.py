@@ -178,7 +178,6 @@ def _count(interpreter: Interpreter, cursor: Cursor, least: int) -> int:
     count = interpreter.run(cursor)
     if not natural(count) or count * least > cursor.stop - cursor.position:
         raise cursor.error(f"{short(count)} entries, more than there is room for")
-    assert type(count) is int
     return count
 
 

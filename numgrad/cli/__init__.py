@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -28,6 +29,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
+
+    def print_help(self, file: Any = None) -> None:
+        """As argparse does, which says nothing if that fails."""
+        print(self.format_help(), end="", file=file)
 
 
 def parser() -> Parser:
@@ -67,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         _give_up_stdout()
         return 2
+    except MemoryError:
+        tell("not enough memory; take a smaller --batch or --size, or a smaller network")
+        return 2
     except KeyboardInterrupt:
         tell("interrupted")
         return 130
@@ -81,7 +89,10 @@ def _run(words: list[str]) -> int:
         return int(stop.code or 0)
     options.typed = command(words)
     _check_environment()
-    return int(options.run(options))
+    with warnings.catch_warnings():
+        # Without the line of numgrad that it came from.
+        warnings.showwarning = lambda message, *where: tell(f"note: {message}")
+        return int(options.run(options))
 
 
 def _take(top: Parser, options: Any, more: list[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import memory
 from .arguments import positive
-from .output import UsageError, machine, pairs, printable, progress, size, table, tell, to_json
+from .output import UsageError, cut, machine, pairs, printable, progress, size, table, tell, to_json
 from .trained import add_arguments, check, check_size, trained
 
 DEFAULT = "mobilenet_v2"
@@ -17,6 +17,8 @@ TOP, BATCH = 5, 16
 FEW = 10
 """Up to so many pictures get a table each; more of them share one, with a row a picture."""
 IMAGENET_CLASSES = 1000
+NAME_CELLS = 50
+"""Longer names of classes are cut in tables."""
 
 
 def add(commands: Any) -> None:
@@ -319,7 +321,7 @@ def show(work: Work, topk: int | None) -> None:
 
     def shown(name: str) -> str:
         """ImageNet's classes have several names: the first."""
-        return printable(name if work.own_names else name.split(",")[0])
+        return cut(printable(name if work.own_names else name.split(",")[0]), NAME_CELLS)
 
     if len(good) > FEW and topk is None:
         names = [shown(entry["top"][0]["name"]) for entry in good]
@@ -393,3 +395,4 @@ def show_modes(rows: Sequence[dict[str, Any]], name: str) -> None:
     )
     if all(row["equal"] for row in rows):
         print("The outputs are equal, bit by bit.")
+    print(memory.INPUT_COUNTS)

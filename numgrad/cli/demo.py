@@ -10,7 +10,16 @@ from typing import Any
 from . import finetune, memory
 from .arguments import positive, rate, seed
 from .networks import maker
-from .output import check_writable, machine, printable, progress, size, write_json
+from .output import (
+    check_distinct,
+    check_savable,
+    check_writable,
+    machine,
+    printable,
+    progress,
+    size,
+    write_json,
+)
 
 DROPOUT = 0.2
 MODELS = {"mlp": "digits-mlp", "conv": "digits-conv"}
@@ -48,8 +57,9 @@ def add(commands: Any) -> None:
 
 def run(options: Any) -> int:
     """Run the demo; 1 if the reloaded model differs or the memory table is not as it must be."""
-    check_writable(options.save, "--save")
+    check_savable(options.save, "--save")
     check_writable(options.json, "--json")
+    check_distinct({"--save": options.save, "--json": options.json})
     name = MODELS[options.model]
     epochs = options.epochs or EPOCHS[options.model]
     model, accuracy, seconds, test = train(name, epochs, options.batch, options.lr, options.seed)

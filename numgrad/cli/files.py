@@ -1,14 +1,16 @@
-"""``numgrad inspect`` and ``numgrad convert``: what checkpoint files hold, and other layouts."""
+"""``numgrad inspect`` and ``numgrad convert``: what checkpoint files hold, and other formats."""
 
 import math
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from .output import (
     UsageError,
     check_writable,
+    cut,
     pairs,
     printable,
     reason,
@@ -52,10 +54,10 @@ def add(commands: Any) -> None:
 
     parser = commands.add_parser(
         "convert",
-        help="write a checkpoint file in another layout",
+        help="write a checkpoint file in another format",
         description=(
             "Write what the checkpoint file A holds into B: as safetensors or npz if B's name ends "
-            "in .safetensors or .npz, else in the zip layout of torch.save. B is written whole or "
+            "in .safetensors or .npz, else in the zip format of torch.save. B is written whole or "
             "not at all."
         ),
     )
@@ -114,10 +116,13 @@ def show(listed: "Listing") -> None:
     if parameters != total:
         heads.append(("parameters", f"{parameters:,}, without batch-norm's statistics"))
     heads += [("note", printable(note)) for note in listed.notes]
-    others = list(_brief(listed))
-    heads += [("besides", text) for text in others[:OTHER_ROWS]]
-    if len(others) > OTHER_ROWS:
-        heads.append(("", f"and {len(others) - OTHER_ROWS} more; --json has all"))
+    others = list(islice(_brief(listed), OTHER_ROWS))
+    heads += [("besides", text) for text in others]
+    more = _lines(listed) - len(others)
+    if more > 0:
+        heads.append(
+            ("", f"and {more:,} more; --json has {'many' if _left_out(listed) else 'all'}")
+        )
     pairs(heads, title=printable(listed.path))
     if not rows:
         return
@@ -187,25 +192,33 @@ def _tuple(values: tuple[int, ...]) -> str:
 
 def _brief(listed: "Listing") -> Iterator[str]:
     """Lines on what is no tensor: values near the top as they are, the rest counted."""
-    deep: Counter[str] = Counter()
     for path, value in listed.others:
-        if len(path) <= 2:
+        if not _is_counted(path[:-1][:2], listed):
             name = ".".join(map(str, path))
             value = f"{value!r:.200}"
-            yield _cut(printable(f"{name[:200]} = {value}" if path else value), TEXT_CELLS)
-        else:
-            deep[".".join(map(str, path[:2]))[:200]] += 1
-    for name, count in deep.items():
-        what = f"{count} values that are no tensors" if count > 1 else "a value that is no tensor"
-        yield _cut(f"{printable(name)}: {what}", TEXT_CELLS)
+            yield cut(printable(f"{name[:200]} = {value}" if path else value), TEXT_CELLS)
+    for inside, count in listed.counts.items():
+        if _is_counted(inside, listed):
+            name = ".".join(map(str, inside))[:200]
+            what = f"{count:,} values that are no tensors"
+            what = what if count > 1 else "a value that is no tensor"
+            yield cut(f"{printable(name)}: {what}", TEXT_CELLS)
 
 
-def _cut(text: str, cells: int) -> str:
-    if width(text) <= cells:
-        return text
-    while width(text) > cells - 1:
-        text = text[:-1]
-    return text + "…"
+def _is_counted(inside: tuple[Any, ...], listed: "Listing") -> bool:
+    """Whether the values of a list or dict have one line together."""
+    return len(inside) == 2 or (len(inside) == 1 and listed.counts[inside] > OTHER_ROWS)
+
+
+def _lines(listed: "Listing") -> int:
+    """How many lines `_brief` would give of all there is."""
+    counts = listed.counts.items()
+    return sum(1 if _is_counted(inside, listed) else count for inside, count in counts)
+
+
+def _left_out(listed: "Listing") -> int:
+    """How many values that are no tensors are not in the listing."""
+    return sum(listed.counts.values()) - len(listed.others)
 
 
 # -------------------------------------------------------------------------------------------- JSON
@@ -248,6 +261,7 @@ def _content(listed: "Listing") -> dict[str, Any]:
             {"path": [_value(key) for key in path], "value": _value(value)}
             for path, value in listed.others
         ],
+        "others_left_out": _left_out(listed),
     }
 
 

@@ -18,6 +18,8 @@ from .arguments import positive, rate, seed, share
 from .memory import INPUT_COUNTS
 from .output import (
     UsageError,
+    check_distinct,
+    check_savable,
     check_writable,
     machine,
     printable,
@@ -101,8 +103,9 @@ def run(options: Any) -> int:
     from ..kernels import store
 
     check("demo finetune", options.weights)
-    check_writable(options.save, "--save")
+    check_savable(options.save, "--save")
     check_writable(options.json, "--json")
+    check_distinct({"--weights": options.weights, "--save": options.save, "--json": options.json})
     if options.size > MOST_PIXELS:
         raise UsageError(f"--size: expected at most {MOST_PIXELS}, got {options.size}")
     classes, training, test = read(options.folder, options.size, options.test_share, options.seed)

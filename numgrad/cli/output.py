@@ -55,6 +55,15 @@ def printable(text: str) -> str:
     )
 
 
+def cut(text: str, cells: int) -> str:
+    """The text, or as much of its beginning as leaves room for "…"."""
+    if width(text) <= cells:
+        return text
+    while width(text) > cells - 1:
+        text = text[:-1]
+    return text + "…"
+
+
 def reason(error: Exception) -> str:
     """An error as one sentence: of the system's errors the file's name and the system's words."""
     if isinstance(error, OSError) and error.filename is not None:
@@ -238,6 +247,30 @@ def check_writable(path: str | None, option: str) -> None:
         raise UsageError(f"{option}: expected a file you may write, got {path}; choose another")
 
 
+def check_savable(path: str | None, option: str) -> None:
+    """`check_writable` for a checkpoint, which replaces a file whole, by one beside it."""
+    check_writable(path, option)
+    if path is None:
+        return
+    target = Path(os.path.realpath(path))
+    if target.suffix.lower() == ".npz":
+        raise UsageError(f"{option}: expected .pth or .safetensors, got {path}; .npz has no names")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{option}: expected a file, got the pipe or device {path}; name a file")
+    if not os.access(target.parent, os.W_OK):
+        raise UsageError(f"{option}: expected a folder you may write, got {path}; choose another")
+
+
+def check_distinct(paths: dict[str, str | None]) -> None:
+    """Refuse two options that name one file."""
+    seen: dict[str, str] = {}
+    for option, path in paths.items():
+        if path is not None:
+            other = seen.setdefault(os.path.realpath(path), option)
+            if other != option:
+                raise UsageError(f"{option}: expected another file than {other}, got {path}")
+
+
 def check_readable(path: str | None, option: str) -> None:
     """Refuse what is no file before minutes of work are done without it."""
     if path is None:
@@ -248,8 +281,8 @@ def check_readable(path: str | None, option: str) -> None:
         raise UsageError(
             f"{option}: expected a file, got {path}: {error.strerror}; check the path"
         ) from None
-    if not stat.S_ISREG(mode):
-        what = "folder" if stat.S_ISDIR(mode) else "pipe or device"
+    if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+        what = "folder" if stat.S_ISDIR(mode) else "device"
         raise UsageError(f"{option}: expected a file, got the {what} {path}; name a file")
 
 

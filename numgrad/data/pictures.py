@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..checkpoint.source import open_file
-from ..graph.errors import RangeError, expected
+from ..graph.errors import RangeError, expected, shown
+from ..ops.attributes import integer
 
 __all__ = ["MEAN", "STD", "PictureError", "find", "imagenet_input", "open_picture"]
 
@@ -42,6 +43,8 @@ SUFFIXES = (
 # Not all that Pillow reads: PostScript, for one, would be run by an interpreter.
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM")
 SIXTEEN_BITS = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+LARGEST = 1 << 14
+"""Pixels of a shorter side: a strip of that takes 50 GB."""
 STRIP = 64
 """Sides longer than so many times the shorter one are cut to it before the picture is resized."""
 
@@ -70,11 +73,13 @@ def find(paths: Iterable["str | os.PathLike[str]"]) -> list[str]:
             Hidden ones (their names begin with a dot) are left out.
 
     Raises:
-        PictureError: a folder without pictures, or that may not be listed.
+        PictureError: a folder without pictures, or that may not be listed. TypeError: one path.
     """
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise TypeError(expected("find", "a list of paths", "paths", shown(paths), "write [path]"))
     found: list[str] = []
     for given in paths:
-        path = os.fspath(given)
+        path = os.fsdecode(given)
         if not os.path.isdir(path):
             found.append(path)
             continue
@@ -114,7 +119,7 @@ def open_picture(path: "str | os.PathLike[str]") -> Any:
         ImportError: Pillow is not installed. MemoryError: the picture does not fit.
     """
     image = _pillow()
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     image.init()
     formats = [name for name in FORMATS if name in image.OPEN]  # older Pillows have no AVIF
     try:
@@ -204,16 +209,27 @@ def imagenet_input(picture: Any, resize: int = 256, crop: int = 224) -> np.ndarr
         float32 (3, crop, crop), C-contiguous: red, green, blue, row by row from the top.
 
     Raises:
-        ValueError: the picture has no pixels, or ``crop`` is not from 1 to ``resize``.
+        TypeError: no ``PIL.Image.Image``, or sizes that are no integers.
+        ValueError: the picture has no pixels, ``crop`` is not from 1 to ``resize``, or that is not
+            from 1 to 16384.
 
     Bit by bit what torchvision gives for the same picture, save for strips over 64 times as long as
     wide: their ends, which the cut drops anyway, are dropped before the resizing.
     """
-    if not 1 <= crop <= resize:
+    image = _pillow()
+    if not isinstance(picture, image.Image):
+        way_out = "open_picture reads one, PIL.Image.fromarray makes one"
+        raise TypeError(
+            expected("imagenet_input", "a PIL.Image", "picture", shown(picture), way_out)
+        )
+    if not 1 <= integer("imagenet_input", "resize", resize) <= LARGEST:
+        raise RangeError(
+            expected("imagenet_input", f"1 to {LARGEST}", "resize", resize, "take less")
+        )
+    if not 1 <= integer("imagenet_input", "crop", crop) <= resize:
         raise RangeError(
             expected("imagenet_input", f"1 to resize = {resize}", "crop", crop, "cut less out")
         )
-    image = _pillow()
     if 0 in picture.size:
         raise RangeError(
             expected(

@@ -137,7 +137,7 @@ class _Progress:
         self.quarters = 0
         self.bar: Any = self._rich() if self.wanted and sys.stderr.isatty() else None
         size = "" if length is None else f" ({length / 2**20:.1f} MiB)"
-        self._say(f"downloading {url}{size} to {path}")
+        self._say(f"downloading {url}{size} to {path}", always=True)
 
     def _rich(self) -> Any:
         try:
@@ -148,7 +148,6 @@ class _Progress:
                 Progress,
                 TextColumn,
                 TimeRemainingColumn,
-                TransferSpeedColumn,
             )
         except ImportError:
             return None
@@ -156,15 +155,14 @@ class _Progress:
             TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
         bar.add_task(self.name, total=self.length)
         return bar
 
-    def _say(self, text: str) -> None:
-        if self.wanted and self.bar is None:
+    def _say(self, text: str, always: bool = False) -> None:
+        if self.wanted and (always or self.bar is None):
             with contextlib.suppress(OSError):  # a stderr that takes nothing fails no download
                 print(f"numgrad: {text}", file=sys.stderr, flush=True)
 

@@ -167,10 +167,10 @@ def _wanted(name: str, pretrained: bool, weights: Weights) -> Path | tuple[str, 
     if path.is_dir() or not path.exists():
         choices = ", ".join(map(repr, ("DEFAULT", *kinds)))
         given = repr(os.fspath(weights))
-        kind: type[OSError] = FileNotFoundError
+        wrong: type[OSError] = FileNotFoundError
         if os.fspath(weights) and path.is_dir():
-            kind, given = IsADirectoryError, f"the folder {given}"
-        raise kind(
+            wrong, given = IsADirectoryError, f"the folder {given}"
+        raise wrong(
             expected(name, f"a file or one of {choices}", "weights", given, "check the path")
         )
     return path
@@ -283,10 +283,10 @@ def _head_weight(model: Module) -> str:
     return f"{getattr(type(model), 'HEAD', '')}.weight"
 
 
-def _head_shape(model: Module, state: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape that the last layer's weight has in a state dict, whatever stands before its name;
-    () if there is none."""
-    ending = f".{_head_weight(model)}"
+def _head_shape(model: Module, state: Mapping[str, Any], what: str = "weight") -> tuple[int, ...]:
+    """The shape that the last layer's weight or bias has in a state dict, whatever stands before
+    its name; () if there is none."""
+    ending = "." + _head_weight(model).removesuffix("weight") + what
     value = next((v for key, v in state.items() if f".{key}".endswith(ending)), None)
     return tuple(getattr(value, "shape", ()))
 
@@ -297,7 +297,8 @@ def _misfit(name: str, model: Module, state: Mapping[str, Any], error: StateDict
     others = error.missing or error.unexpected
     if weight in error.mismatched and not others and len(error.mismatched) <= 2:
         ours, theirs = model.state_dict()[weight].shape, _head_shape(model, state)
-        if theirs and theirs[1:] == ours[1:]:
+        agree = _head_shape(model, state, "bias") == theirs[:1]
+        if theirs[1:] == ours[1:] and agree and theirs[0]:
             n, m = theirs[0], ours[0]
             return (
                 f"the file has {n} classes, num_classes of {name} is {m}; pass num_classes={n} and "
@@ -310,6 +311,10 @@ def _misfit(name: str, model: Module, state: Mapping[str, Any], error: StateDict
             f"the file is no state dict of {name}, but has dicts under {keys}; pass the right one "
             "to model.load_state_dict"
         )
+    if not error.missing:  # the names fit: what does not is worth to be told in full
+        first, *more = str(error).split("\n\t")[1:]
+        rest = f" (and {len(more)} more)" if more else ""
+        return f"the file does not fit {name}: {first:.300}{rest}"
     counts = (
         (error.missing, f"of {len(model.state_dict())} entries missing"),
         (error.mismatched, "of another shape"),

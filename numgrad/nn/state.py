@@ -190,7 +190,7 @@ def _misfit(name: str, target: Tensor, value: Any) -> str | None:
             value = f"{typename(value)} of shape {tuple(value.shape)}"
             return f"no tensor for {name}: got {value}; convert it to a NumPy array."
         return f"no tensor for {name}: got {shown(value)}."
-    if isinstance(value, np.ma.MaskedArray):
+    if isinstance(value, np.ndarray) and np.ma.is_masked(value):
         return f"no plain array for {name}: got a masked one; fill it."
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biuf":
         return f"no numbers for {name}: got {shown(value)}."

@@ -130,21 +130,36 @@ def numbers(keys):
 
 def test_keys_that_meet_each_other():
     """Hashes of integers are their remainders of 2**61 - 1: all of these are 0."""
-    chosen = [i * (2**61 - 1) for i in range(1, 3001)]
+    chosen = [i * (2**61 - 1) for i in range(1, 3501)]
     assert len({hash(key) for key in chosen}) == 1
     assert len(interpret(b"\x80\x02" + numbers(chosen[:2000]) + b".")) == 2000
-    twice = numbers(chosen[:2000]) + numbers(chosen[:2500])
+    twice = numbers(chosen[:2400]) + numbers(chosen[:2400])
     for data in (numbers(chosen), b"](" + twice + b"e"):
-        with pytest.raises(CheckpointError, match="too many keys that are numbers or tuples"):
+        with pytest.raises(CheckpointError, match="too many keys that are numbers in dicts"):
             interpret(b"\x80\x02" + data + b".")
-    tuples = pickle.dumps({(5 * i,): i for i in range(3000)}, 2)
-    with pytest.raises(CheckpointError, match="too many keys"):
-        interpret(tuples)
+    tuples = {(5 * i,): i for i in range(3500)}
+    small = {7 * i: i for i in range(30_000)}
+    for obj in (tuples, small):
+        with pytest.raises(CheckpointError, match="too many keys"):
+            interpret(pickle.dumps(obj, 2))
+
+
+def test_keys_that_genuine_files_have():
+    addresses = {139_648_000_000_000 + 64 * i: None for i in range(10_000)}
+    pairs = {(str(i), str(i + 1)): i for i in range(50_000)}
+    for obj in (addresses, pairs):
+        assert same(interpret(pickle.dumps(obj, 2)), obj)
 
 
 def test_keys_that_count_up_meet_nobody():
-    obj = dict.fromkeys(range(20000)) | {str(i): i for i in range(20_000)}
+    obj = dict.fromkeys(range(50_000)) | {str(i): i for i in range(20_000)}
     assert same(interpret(pickle.dumps(obj, 2)), obj)
+
+
+def test_a_large_file_may_have_more_keys():
+    obj = {7 * i: bytes(100) for i in range(25_000)}
+    data = pickle.dumps([obj, *(str(i) * 1000 for i in range(1000))], 2)
+    assert len(interpret(data)[0]) == 25_000
 
 
 @pytest.mark.parametrize("one", [b"]", b"}", b"N\x85", b"U\x00", b")t", b"h\x00)R"])

@@ -5,6 +5,8 @@ import io
 import json
 import math
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from numgrad.checkpoint import CheckpointError, load, save
+from numgrad.ops.creation import from_numpy
 from tests.checkpoint.makers import FORMATS, state_dict
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -198,6 +199,18 @@ def test_text_is_no_file_of_bytes(tmp_path):
             save({"a": 1}, file)
 
 
+def test_a_file_that_takes_bytes_alone():
+    class Adds:
+        data = b""
+
+        def write(self, data):
+            self.data += data
+
+    file = Adds()
+    save({"w": from_numpy(ARRAY)}, file)
+    assert load(io.BytesIO(file.data))["w"].tolist() == ARRAY.tolist()
+
+
 @pytest.mark.parametrize("wrong", [5, None, ["a.pth"]])
 def test_no_file_at_all(wrong):
     with pytest.raises(
@@ -354,7 +367,24 @@ def test_an_archive_of_checkpoints(method):
         load(io.BytesIO(out.getvalue()))
 
 
+def test_streams_of_protocol_0():
+    data = b"L119547037146038801333356L\n.I1001\n.(dp0\n."
+    with pytest.raises(CheckpointError, match="written with pickle_protocol=0 or 1; save it again"):
+        load(io.BytesIO(data))
+
+
 @pytest.mark.parametrize("data", [b"(dp0\nVa\np1\nI1\ns.", b"ccollections\nOrderedDict\n(tR."])
 def test_pickles_of_protocol_0(data):
     with pytest.raises(CheckpointError, match=r"a pickle of protocol 0; .* pickle\.load"):
         load(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("where", ["mps", "x", "cuda:x", -1, [1], 1.5, {"cpu": "x"}])
+def test_places_that_are_none(where):
+    with pytest.raises(ValueError, match=r"^load: expected None, 'cpu', .* for map_location, got "):
+        load(io.BytesIO(DATA["zip"]), where)
+
+
+@pytest.mark.parametrize("where", [None, "cpu", {"cuda:0": "cpu"}, {"cpu": "cpu"}, {}])
+def test_places_on_the_cpu(where):
+    assert load(io.BytesIO(DATA["zip"]), where)["w"].device.type == "cpu"

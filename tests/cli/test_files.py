@@ -271,6 +271,34 @@ def test_inspect_several_files(capsys):
     assert good["elements"] == 2 and err.count("\n") == 1
 
 
+def test_inspect_options_between_files(capsys):
+    save({"a": ng.ones(2)}, "a.pth")
+    save({"b": ng.ones(2)}, "b.pth")
+    found = json.loads(output(["inspect", "a.pth", "--json", "b.pth"], capsys))["files"]
+    assert [one["file"] for one in found] == ["a.pth", "b.pth"]
+
+
+def test_inspect_names_files_as_they_are(capsys):
+    """Names that are no text, or have spaces, or what terminals obey."""
+    names = [b"a  b.pth", b"c\x1b[31m\n.pth", b"d\xff.pth"]
+    paths = [os.fsdecode(write(name, b"")) for name in names]
+    assert main(["inspect", *paths, "--json"]) == 2
+    out, err = capsys.readouterr()
+    shown = ["a  b.pth", r"c\x1b[31m\n.pth", r"d\udcff.pth"]
+    assert err.splitlines() == [
+        f"numgrad: {name}: start of file: the file is empty" for name in shown
+    ]
+    content = json.loads(out)
+    assert [one["file"] for one in content["files"]] == [*paths[:2], "d\ufffd.pth"]
+
+
+def test_devices_are_no_files(capsys):
+    assert refused(["inspect", "/dev/zero"], capsys) == (
+        "numgrad: /dev/zero: a device, not a file\n"
+    )
+    assert "/dev/zero: a device" in refused(["convert", "/dev/zero", "b.pth"], capsys)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.filterwarnings("ignore:load")
 def test_inspect_checks_all_that_load_checks(format, capsys):
@@ -408,7 +436,10 @@ def test_convert_refuses_what_the_layout_has_not(capsys):
     save({"raw": b"\x00", "x": ng.ones(1)}, "a.pth")
     save({"old": 1}, "b.safetensors")
     error = refused(["convert", "a.pth", "b.safetensors", "--force"], capsys)
-    assert "b.safetensors was not written: expected a tensor, array, dict" in error and "'raw'" in error
+    assert (
+        "b.safetensors was not written: expected a tensor, array, dict" in error
+        and "'raw'" in error
+    )
     assert load("b.safetensors") == {"old": 1}
     error = refused(["convert", "a.pth", "b.npz"], capsys)
     assert "b.npz was not written: expected a tensor or an array" in error
@@ -416,3 +447,46 @@ def test_convert_refuses_what_the_layout_has_not(capsys):
     error = refused(["convert", "a.safetensors", "c.pth"], capsys)
     assert "c.pth was not written" in error and "control characters" in error
     assert not os.path.exists("c.pth") and not os.path.exists("b.npz")
+
+
+def test_inspect_counts_what_there_are_many_of(capsys, monkeypatch):
+    monkeypatch.setattr("numgrad.checkpoint.listing.MAX_OTHERS", 30)
+    tensor = ng.ones(2)
+    state = {
+        "names": [f"n{i}" for i in range(100)],
+        "few": list(range(5)),
+        "deep": [[list(range(50)), 7], 8],
+        "last": 9,
+        "same": [tensor] * 40,
+        "other": ng.ones(3),
+    }
+    save(state, "a.pth")
+    found = inspected("a.pth", capsys)
+    assert len(found["others"]) == 31 and {"path": ["last"], "value": 9} in found["others"]
+    assert found["others_left_out"] == 100 + 5 + 50 + 1 + 1 + 1 - 31
+    assert len(found["tensors"]) == 1 + 30 + 1 and len(found["storages"]) == 2
+    assert found["tensors"][-1]["path"] == ["other"]
+    out = output(["inspect", "a.pth"], capsys)
+    assert "besides  names: 100 values that are no tensors\n" in out
+    assert "besides  deep.0: 51 values that are no tensors\n" in out
+    assert "besides  last = 9\n" in out and "and 6 more; --json has many" in out
+
+
+def test_inspect_lists_many_values_once(capsys):
+    save({"names": ["n"] * 20_000, "epoch": 1}, "a.pth")
+    found = inspected("a.pth", capsys)
+    assert len(found["others"]) == 10_001 and found["others_left_out"] == 10_000
+    assert {"path": ["epoch"], "value": 1} in found["others"]
+    out = output(["inspect", "a.pth"], capsys)
+    assert "besides  epoch = 1\n" in out and " more" not in out
+    assert "besides  names: 20,000 values that are no tensors\n" in out
+
+
+def test_inspect_values_deep_inside(capsys):
+    obj = list(range(1000))
+    for _ in range(97):
+        obj = [obj]
+    save(obj, "a.pth")
+    found = inspected("a.pth", capsys)
+    assert found["others"][-1] == {"path": [0] * 97 + [999], "value": 999}
+    assert found["others_left_out"] == 0

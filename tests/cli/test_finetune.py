@@ -4,6 +4,8 @@ The networks here have random values, which tell colours apart, but no more. Tha
 apart takes trained ones: ``tests/cli/textures.py`` says how to try that.
 """
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -68,13 +70,12 @@ def arguments(folder, weights, *more):
 def tuned(tmp_path_factory, folder, weights):
     """Exit status, JSON, printed lines and saved file of one run."""
     out = tmp_path_factory.mktemp("tuned")
-    printed = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("builtins.print", lambda *args, **kwargs: printed.append(" ".join(args)))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
         argv = arguments(folder, weights, "--save", str(out / "tuned.pt"))
         status = main([*argv, "--json", str(out / "tuned.json")])
     report = json.loads((out / "tuned.json").read_text())
-    return status, report, "\n".join(printed), ng.load(out / "tuned.pt")
+    return status, report, printed.getvalue(), ng.load(out / "tuned.pt")
 
 
 def test_accuracy_and_what_is_printed(tuned, folder):
@@ -177,7 +178,7 @@ def test_pictures_and_labels(tmp_path):
         (lambda f: write(f / "file", b"x"), "file, which is a file"),
         (lambda f: f, "two or more folders in"),
         (lambda f: paint(f, {"red": 3}), "two or more folders in"),
-        (lambda f: paint(f, {"red": 3, "blue": 0}), "blue, which has none"),
+        (lambda f: paint(f, {"red": 3, "blue": 0}), "blue has no pictures"),
         (lambda f: paint(f, {"red": 3, "blue": 1}), "two or more pictures in"),
     ],
     ids=["missing", "file", "empty", "one class", "empty class", "one picture"],
@@ -204,8 +205,8 @@ def test_broken_pictures(cut, says, tmp_path, weights, capsys):
 
 def test_wrong_weights(folder, weights, tmp_path, capsys):
     for path, says in (
-        (tmp_path / "none.pt", "which is not there; check the path"),
-        (tmp_path, "which is a folder"),
+        (tmp_path / "none.pt", "none.pt: No such file or directory; check the path"),
+        (tmp_path, f"the folder {tmp_path}; name a file"),
         (write(tmp_path / "page.pt", b"<!DOCTYPE html>" * 9), "page.pt"),
         (write(tmp_path / "cut.pt", weights.read_bytes()[:5000]), "cut.pt"),
     ):
@@ -237,6 +238,30 @@ def test_bad_arguments(more, says, folder, weights, capsys):
     assert says in refused(arguments(folder, weights, *more), capsys)
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--save", "x.npz"], "--save: expected .pth or .safetensors, got x.npz"),
+        (["--save", "/dev/null"], "--save: expected a file, got the pipe or device /dev/null"),
+        (["--save", "x", "--json", "./x"], "--json: expected another file than --save, got ./x"),
+        (["--save", "WEIGHTS"], "--save: expected another file than --weights"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_files_that_would_be_lost(more, says, folder, weights, tmp_path, capsys, monkeypatch):
+    """Refused before the training, and before a picture is opened."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(finetune, "load", None)
+    more = [str(weights) if word == "WEIGHTS" else word for word in more]
+    assert says in refused(arguments(folder, weights, *more), capsys)
+    assert os.listdir() == [] and weights.stat().st_size > 1000
+
+
+def test_weights_are_looked_for_before_pictures_are_opened(folder, capsys, monkeypatch):
+    monkeypatch.setattr(finetune, "load", None)
+    assert "got none.pt: No such file" in refused(arguments(folder, "none.pt"), capsys)
+
+
 def test_no_folder_named(capsys):
     assert "required: FOLDER" in refused(["demo", "finetune"], capsys)
 
@@ -261,12 +286,13 @@ def test_too_many_pictures(folder, weights, capsys, monkeypatch):
     def none_left(*args):
         raise MemoryError
 
-    monkeypatch.setattr(np, "empty", none_left)
+    monkeypatch.setattr(finetune, "load", none_left)
     assert "take a smaller --size" in refused(arguments(folder, weights), capsys)
 
 
 def test_default_weights_that_are_nowhere(folder, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("NUMGRAD_WEIGHTS_URL", "http://127.0.0.1:9/")
+    monkeypatch.setenv("NO_PROXY", "*")
     for name in ("HOME", "XDG_CACHE_HOME", "NUMGRAD_WEIGHTS", "TORCH_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     err = refused(["demo", "finetune", str(folder), "--size", "32"], capsys)

@@ -1,7 +1,9 @@
 """Pictures from files, and torchvision's preprocessing, against a twin written here."""
 
+import errno
 import gc
 import os
+import pickle
 import struct
 import sys
 import warnings
@@ -9,7 +11,7 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from numgrad.data import pictures
 from numgrad.data.pictures import MEAN, STD, PictureError, find, imagenet_input, open_picture
@@ -51,8 +53,36 @@ def test_find(tmp_path):
 
 def test_find_without_pictures(tmp_path):
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(PictureError, match=r"find: expected a folder with pictures for paths, got"):
+    said = r"find: expected a folder with pictures for paths, got .*, which has no pictures; their"
+    with pytest.raises(PictureError, match=said) as caught:
         find([tmp_path])
+    assert caught.value.path == str(tmp_path)
+    assert caught.value.reason.startswith("has no pictures; their names end in ")
+    again = pickle.loads(pickle.dumps(caught.value))  # as a process of workers sends it
+    assert (str(again), again.path) == (str(caught.value), str(tmp_path))
+
+
+def test_find_in_a_folder_that_may_not_be_listed(tmp_path, monkeypatch):
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "a.png").touch()
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PictureError, match=r"shut, which may not be read; change its permissions"):
+        find([tmp_path])
+
+
+def test_find_refuses_one_path(tmp_path):
+    for one in ("pictures", b"pictures", tmp_path):
+        with pytest.raises(TypeError, match=r"find: expected a list of paths for paths, got"):
+            find(one)
+    (tmp_path / "a.png").touch()
+    assert find([os.fsencode(tmp_path)]) == [str(tmp_path / "a.png")]
 
 
 # ----------------------------------------------------------------------------------- open_picture
@@ -247,7 +277,47 @@ def test_unreadable(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(PictureError, match="which you may not read"):
+    with pytest.raises(PictureError, match="which may not be read; change its permissions"):
+        open_picture(tmp_path / "x.png")
+
+
+def test_what_is_no_file(tmp_path):
+    """Pipes are not waited for; the system's own words for what it cannot open."""
+    os.mkfifo(tmp_path / "pipe.png")
+    os.symlink("loop.png", tmp_path / "loop.png")
+    long = "n" * 300 + ".png"
+    for name, says in (
+        ("pipe.png", r"a pipe or a device, not a file"),
+        ("/dev/zero", r"a pipe or a device, not a file"),
+        ("loop.png", os.strerror(errno.ELOOP)),
+        (long, os.strerror(errno.ENAMETOOLONG)),
+        ("nul\0.png", "a path with a NUL in it"),
+    ):
+        said = rf"which cannot be read \({says}\); check the path"
+        with pytest.raises(PictureError, match=said):
+            open_picture(tmp_path / name)
+
+
+def test_a_disk_that_fails(tmp_path, monkeypatch):
+    """An error of the system while the picture is read is no damage of the picture."""
+    Image.fromarray(noise(4, 4)).save(tmp_path / "x.png")
+
+    def fail(self):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", fail)
+    with pytest.raises(PictureError, match=r"cannot be read \(Input/output error\)"):
+        open_picture(tmp_path / "x.png")
+
+
+def test_no_memory_is_no_damage(tmp_path, monkeypatch):
+    Image.fromarray(noise(4, 4)).save(tmp_path / "x.png")
+
+    def fail(self):
+        raise MemoryError
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", fail)
+    with pytest.raises(MemoryError):
         open_picture(tmp_path / "x.png")
 
 
@@ -378,5 +448,14 @@ def test_input_refused():
     for crop in (0, -1, 257):
         with pytest.raises(ValueError, match=r"expected 1 to resize = 256 for crop, got"):
             imagenet_input(picture, crop=crop)
+    for resize in (0, -1, 16385, 10**6):
+        with pytest.raises(ValueError, match=r"expected .* for resize, got"):
+            imagenet_input(picture, resize=resize)
+    for wrong in ({"resize": "a"}, {"resize": 300.0}, {"crop": True}, {"crop": 224.0}):
+        with pytest.raises(TypeError, match=r"imagenet_input: expected an integer for "):
+            imagenet_input(picture, **wrong)
+    for wrong in (None, noise(4, 4), "x.png"):
+        with pytest.raises(TypeError, match=r"expected a PIL.Image for picture, got .*; open_pict"):
+            imagenet_input(wrong)
     with pytest.raises(ValueError, match="expected pixels for picture, got 0 × 5"):
         imagenet_input(Image.new("RGB", (0, 5)))

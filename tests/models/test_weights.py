@@ -21,7 +21,7 @@ import pytest
 
 import numgrad as ng
 from numgrad import models
-from numgrad.checkpoint import CheckpointError, source
+from numgrad.checkpoint import CheckpointError
 from numgrad.models import download, weights
 from numgrad.models.download import DownloadError
 from numgrad.models.weights import V1, V2
@@ -337,7 +337,8 @@ def test_download_on_a_terminal(installed, home, server, monkeypatch):
             lambda self, *args, **options: (bars.append(options), real(self, *args, **options)),
         )
     assert same(models.squeezenet1_1(pretrained=True), 1)
-    assert ("numgrad: downloading" in screen.getvalue()) == (not installed)
+    assert "numgrad: downloading http" in screen.getvalue()
+    assert ("100 %" in screen.getvalue()) == (not installed)
     if installed:
         assert bars[-1] == {"completed": len(server.data)}
         assert "MB" in screen.getvalue() or "MiB" in screen.getvalue()
@@ -349,8 +350,8 @@ FAILURES = {
     "redirected_for_ever": r"HTTP status 302 .*infinite loop",
     "truncated": r"\d+ of \d+ bytes",
     "truncated_chunks": r"[1-9]\d{6} bytes and no more, though others were to come",
-    "half": r"another file, [1-9]\d{6} bytes with a SHA-256 of [0-9a-f]{8}…;",
-    "wrong": r"another file, [1-9]\d{6} bytes with a SHA-256 of [0-9a-f]{8}…;",
+    "half": r"another file: [1-9]\d{6} bytes, whose SHA-256 begins with [0-9a-f]{8};",
+    "wrong": r"another file: [1-9]\d{6} bytes, whose SHA-256 begins with [0-9a-f]{8};",
     "a_page": r"another file",
     "empty": r"another file",
     "endless": r"more than 9000000 bytes and no end",
@@ -684,17 +685,15 @@ def test_arguments(tmp_path):
         models.squeezenet1_1(weights=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"expected a file or .* for weights, got '';"):
         models.squeezenet1_1(weights="")
-    os.mkfifo(tmp_path / "pipe")  # nobody writes into it: opening it would wait
-    for special in (tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(OSError, match=rf"a pipe or a device, not a file: '{special}'"):
-            models.squeezenet1_1(weights=special)
+    with pytest.raises(OSError, match=r"a device, not a file: '/dev/null'"):
+        models.squeezenet1_1(weights="/dev/null")
     for wrong in ({"fc.weight": ng.ones(2)}, True, 3):
         with pytest.raises(TypeError, match=r"squeezenet1_1: expected a path, .* for weights, got"):
             models.squeezenet1_1(weights=wrong)
     with pytest.raises(TypeError, match=r"expected True or False for pretrained, got str"):
         models.squeezenet1_1("DEFAULT")
     for number in (10, 1, 0, np.int64(10)):  # meant as num_classes: nothing is downloaded
-        with pytest.raises(TypeError, match=r"for pretrained, got int.*; pass it as num_classes="):
+        with pytest.raises(TypeError, match=r"for pretrained, got .*; pass it as num_classes="):
             models.squeezenet1_1(number)
     assert np.isfinite(models.squeezenet1_1(None).features[0].weight.detach().numpy()).all()
 
@@ -715,57 +714,3 @@ def test_every_network_takes_the_arguments(name, home, monkeypatch):
             make(*arguments, **options)
     kinds = list(weights.PUBLISHED[name].values())
     assert asked == [(name, kinds[0], False), (name, kinds[-1], True)]
-
-
-# --------------------------------------------------------------------- networks of as many classes
-
-
-def opens(monkeypatch):
-    """The paths of checkpoints that are opened from now on."""
-    found = []
-    real = source.open_file
-
-    def counted(path):
-        found.append(str(path))
-        return real(path)
-
-    monkeypatch.setattr(source, "open_file", counted)
-    return found
-
-
-@pytest.mark.parametrize("classes", [1000, 7])
-def test_network_of(classes, tmp_path, monkeypatch):
-    """One network, and the file read once, whatever its classes are."""
-    path = tmp_path / "w.pth"
-    ng.save({"model": state_of(9, classes), "note": "n"}, path)
-    opened, made = opens(monkeypatch), []
-
-    def make():
-        made.append(models.squeezenet1_1())
-        return made[-1]
-
-    model, content = weights.network_of(NAME, make, path)
-    assert made == [model] and opened == [str(path)] and content["note"] == "n"
-    state = model.state_dict()
-    assert all((state[key] == value).all() for key, value in state_of(9, classes).items())
-
-
-def test_network_of_another_network(tmp_path):
-    state = dict(state_of(9))
-    for head in (ng.zeros(10, 3, 1, 1), ng.zeros(0, 512, 1, 1), "text"):  # width, none, no tensor
-        ng.save({**state, "classifier.1.weight": head}, tmp_path / "w.pth")
-        with pytest.raises(CheckpointError, match=r"w\.pth: state dict: the file "):
-            weights.network_of(NAME, models.squeezenet1_1, tmp_path / "w.pth")
-
-
-def test_network_of_a_damaged_file_of_a_published_name(tmp_path, made):
-    path = put(tmp_path, "resnet18-f37072fd.pth", made[0][1])
-    with pytest.raises(CheckpointError, match="damaged; remove it"):
-        weights.network_of(NAME, models.squeezenet1_1, path)
-
-
-def test_resize_of():
-    """torchvision's transforms: 232 for its second weights."""
-    assert weights.resize_of("resnet50-11ad3fa6.pth") == 232
-    assert weights.resize_of("mobilenet_v2-7ebf99e0.pth") == 232
-    assert weights.resize_of("mobilenet_v2-b0353104.pth") == weights.resize_of("mine.pth") == 256
