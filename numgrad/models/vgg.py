@@ -131,9 +131,6 @@ def _vgg(
     progress: bool,
     weights: Weights,
 ) -> VGG:
-    if pretrained or weights is not None:  # drawing 138 million numbers takes its time
-        options = {**options, "init_weights": False}
-
     def make(**options: Any) -> VGG:
         return VGG(make_layers(cfgs[cfg], name.endswith("_bn")), **options)
 

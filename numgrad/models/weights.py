@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ..checkpoint import CheckpointError, load
 from ..checkpoint.source import open_file
 from ..graph.errors import RangeError, expected, shown
-from ..nn import Module, StateDictError
+from ..nn import Module, StateDictError, init
 from .download import DownloadError, download
 from .heads import replace_head
 
@@ -96,7 +96,8 @@ def pretrained_network(
             )
         path = _obtain(name, wanted, progress)
     _, state = _read(path)
-    model = make(**options)
+    with init.skipped():  # loading is strict: every value is replaced
+        model = make(**options)
     _fill(name, model, state, path)
     return model
 
@@ -118,11 +119,12 @@ def network_of(
         CheckpointError: the file is damaged, or of another network. OSError: it cannot be opened.
     """
     content, state = _read(Path(path))
-    model = make()
-    head: Any = model.get_submodule(model.HEAD)
-    ours, theirs = head.weight.shape, _head_shape(model, state)
-    if theirs[1:] == ours[1:] and theirs[0] not in (0, ours[0]):
-        replace_head(model, theirs[0])
+    with init.skipped():
+        model = make()
+        head: Any = model.get_submodule(model.HEAD)
+        ours, theirs = head.weight.shape, _head_shape(model, state)
+        if theirs[1:] == ours[1:] and theirs[0] not in (0, ours[0]):
+            replace_head(model, theirs[0])
     _fill(name, model, state, Path(path))
     return model, content
 

@@ -12,6 +12,9 @@ learning via Hessian-free optimization" (ICML 2010) for sparse matrices.
 """
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -60,6 +63,24 @@ _GAINS = {
 }
 
 
+class _Skipping(threading.local):
+    on = False
+
+
+_skipping = _Skipping()
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """Let `uniform_` and `normal_` do nothing in this thread: what modules made in here would draw
+    is replaced by loaded values, and drawing those of VGG takes seconds and memory."""
+    before, _skipping.on = _skipping.on, True
+    try:
+        yield
+    finally:
+        _skipping.on = before
+
+
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor for the standard deviation that suits what follows a layer.
 
@@ -85,12 +106,16 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers uniform in [a, b)."""
+    if _skipping.on:
+        return tensor
     with no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers from the normal distribution of ``mean`` and ``std``."""
+    if _skipping.on:
+        return tensor
     with no_grad():
         return tensor.normal_(mean, std, generator=generator)
 

@@ -49,14 +49,16 @@ def child(work: Callable[[], Any]) -> int:
     pid = os.fork()
     if pid:
         return pid
+    code = 0
     try:
         work()
-        os._exit(0)
     except KeyboardInterrupt:
-        os._exit(0)
+        pass
     except BaseException:
         traceback.print_exc()
-        os._exit(1)
+        code = 1
+    # The exception is gone by now, and with it the frames that it may have left half-way.
+    os._exit(code)
 
 
 def struck(work: Callable[[], Any], number: int, rng: random.Random) -> int:
@@ -72,8 +74,14 @@ def struck(work: Callable[[], Any], number: int, rng: random.Random) -> int:
     os.close(ready)
     os.close(started)
     time.sleep(rng.uniform(0.0005, 0.02))
-    os.kill(pid, number)
-    return wait(pid)
+    while True:
+        os.kill(pid, number)
+        for _ in range(200):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        # Python ignores an interrupt inside of a __del__: the child works on, and gets another.
 
 
 def wait(pid: int) -> int:

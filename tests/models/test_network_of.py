@@ -84,3 +84,30 @@ def test_resize_of():
     assert weights.resize_of("resnet50-11ad3fa6.pth") == 232
     assert weights.resize_of("mobilenet_v2-7ebf99e0.pth") == 232
     assert weights.resize_of("mobilenet_v2-b0353104.pth") == weights.resize_of("mine.pth") == 256
+
+
+@pytest.mark.parametrize("classes", [1000, 7])
+def test_no_first_values_are_drawn(classes, tmp_path):
+    """They would all be replaced, and the generator of the user goes on where it was."""
+    ng.save(state_of(9, classes), tmp_path / "w.pth")
+    ng.manual_seed(5)
+    wanted = ng.rand(3).tolist()
+    ng.manual_seed(5)
+    weights.network_of(NAME, models.squeezenet1_1, tmp_path / "w.pth")
+    models.squeezenet1_1(weights=tmp_path / "w.pth", num_classes=classes)
+    assert ng.rand(3).tolist() == wanted
+    ng.manual_seed(5)
+    ng.nn.Linear(2, 2)  # but outside of there they are
+    assert ng.rand(3).tolist() != wanted
+
+
+def test_drawing_goes_on_after_a_failure(tmp_path):
+    ng.save({"x": ng.ones(1)}, tmp_path / "w.pth")
+
+    def fail():
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        weights.network_of(NAME, fail, tmp_path / "w.pth")
+    assert (ng.nn.Linear(2, 2).weight != 0).any()
+    assert ng.nn.init.uniform_(ng.zeros(9)).sum() > 0
