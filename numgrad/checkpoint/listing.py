@@ -12,21 +12,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .contents import (
-    CODES,
-    CONTAINERS,
-    NAMES,
-    WIDENED,
-    Contents,
-    Spec,
-    Stored,
-    check_dtype,
-    contiguous_strides,
-    read_elements,
-    rebuild,
-)
+from .contents import CODES, NAMES, WIDENED, Contents, Spec, Stored, contiguous_strides
+from .elements import check_dtype, read_elements
 from .loading import named, read, widened
 from .source import Source, opened
+from .walking import CONTAINERS, rebuild
 
 MAX_OTHERS = 10_000
 """Of values in a listing. A value of one byte may lie under a hundred keys."""

@@ -12,10 +12,12 @@ from ..graph.errors import expected, shown, warn_user
 from ..ops.creation import check_device
 from ..ops.movement import to_device
 from ..tensor import Tensor
-from .contents import NAMES, WIDENED, Contents, Loader, Spec, place_of, rebuild
+from .contents import NAMES, WIDENED, Contents, Spec, place_of
+from .elements import Loader
 from .errors import CheckpointError
 from .mishaps import mishap
 from .source import Source, opened
+from .walking import rebuild
 
 
 def read(source: Source) -> Contents:

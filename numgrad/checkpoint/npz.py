@@ -26,11 +26,12 @@ from .contents import (
     Spec,
     Stored,
     contiguous_strides,
-    data_bytes,
     make_spec,
     short,
     unreadable,
 )
+from .elements import data_bytes
+from .limits import MAX_NPY_HEADER_BYTES
 from .source import Source
 from .structure import refused
 from .torch_zip import Record, read_archive
@@ -38,8 +39,6 @@ from .torch_zip import Record, read_archive
 FORMAT = "NumPy archive (.npz)"
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
-MAX_HEADER = 10_000
-"""Bytes of a header; NumPy reads no longer one either."""
 
 FIELD = re.compile(
     r"\s*(['\"])(descr|fortran_order|shape)\1\s*:"
@@ -83,8 +82,8 @@ def _spec(source: Source, record: Record) -> Spec:
         raise fail(f"version {version}.{start[7]} of the .npy format, which is not known")
     first = 10 if version == 1 else 12
     length = int.from_bytes(start[8:first], "little")
-    if length > MAX_HEADER:
-        raise fail(f"a header of {length} bytes, more than {MAX_HEADER}")
+    if length > MAX_NPY_HEADER_BYTES:
+        raise fail(f"a header of {length} bytes, more than {MAX_NPY_HEADER_BYTES}")
     if first + length > record.size:
         raise fail(f"a header of {length} bytes in a record of {record.size}")
     head = source.read(record.start, first + length, record.where)

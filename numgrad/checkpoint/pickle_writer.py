@@ -19,21 +19,19 @@ from ..graph.errors import shown
 from ..ops.creation import Size
 from ..tensor import Tensor
 from ..variable import Parameter
-from .contents import (
-    CODES,
+from .contents import CODES, unreadable
+from .elements import data_bytes
+from .limits import (
     MAX_DEPTH,
     MAX_DIMENSIONS,
     MAX_ITEMS,
-    MAX_NAME,
+    MAX_OPCODES,
+    MAX_PICKLE_BYTES,
+    MAX_SAVED_INTEGER_BYTES,
+    MAX_TENSOR_NAME,
     KeyBudget,
-    data_bytes,
-    unreadable,
 )
-from .pickles import MAX_BYTES, MAX_OPCODES
 from .structure import check_keys, plain_key, refused
-
-MAX_INTEGER_BYTES = 255
-"""What ``torch.load(weights_only=True)`` reads (LONG1)."""
 
 STORAGES = {
     dtypes.float32: "FloatStorage",
@@ -140,8 +138,8 @@ def _leaf(item: Any, path: tuple[Any, ...]) -> Any:
     if item is None or isinstance(item, bool):
         return item
     if isinstance(item, int):
-        if item.bit_length() >= 8 * MAX_INTEGER_BYTES:
-            what = f"an integer of up to {MAX_INTEGER_BYTES} bytes"
+        if item.bit_length() >= 8 * MAX_SAVED_INTEGER_BYTES:
+            what = f"an integer of up to {MAX_SAVED_INTEGER_BYTES} bytes"
             raise refused(path, what, f"one of {item.bit_length()} bits")
         return int(item)
     if isinstance(item, str):
@@ -178,8 +176,8 @@ def _check_names(path: tuple[Any, ...]) -> None:
         if isinstance(key, str) and any(map(unreadable, key)):
             what = "a tensor's name without control characters and half surrogates"
             raise refused(path, what, repr(path[-1]))
-        if isinstance(key, str) and len(key) > MAX_NAME:
-            raise refused(path, f"a tensor's name of up to {MAX_NAME} characters", len(key))
+        if isinstance(key, str) and len(key) > MAX_TENSOR_NAME:
+            raise refused(path, f"a tensor's name of up to {MAX_TENSOR_NAME} characters", len(key))
 
 
 # ------------------------------------------------------------------------------------- the opcodes
@@ -200,11 +198,11 @@ def pickle_of(obj: Any, place: Callable[[Any], Place]) -> bytes:
             f"save: expected names, numbers and texts in up to {MAX_OPCODES} steps for obj, got "
             f"{writer.steps}; put numbers in tensors"
         )
-    if len(writer.out) > MAX_BYTES:
+    if len(writer.out) > MAX_PICKLE_BYTES:
         raise ValueError(
-            f"save: expected up to {MAX_BYTES} bytes of names, numbers, texts and arrays for obj, "
-            f"got {len(writer.out)}; save large arrays as tensors (numgrad.from_numpy), or to a "
-            "name that ends in .safetensors"
+            f"save: expected up to {MAX_PICKLE_BYTES} bytes of names, numbers, texts and arrays "
+            f"for obj, got {len(writer.out)}; save large arrays as tensors (numgrad.from_numpy), "
+            "or to a name that ends in .safetensors"
         )
     return bytes(writer.out)
 

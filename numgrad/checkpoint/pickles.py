@@ -2,9 +2,9 @@
 
 A pickle is a program for a stack machine. Of its opcodes those that build None, numbers, texts,
 lists, tuples and dicts do so here as in Python. A global name is looked up in a fixed list
-(`names`), which gives a function of this package or nothing; what such a function returns describes
-tensors and is no PyTorch object. There is no other way to get at anything, and no option to allow
-one.
+(`allowlist`), which gives a function of this package or nothing; what such a function returns
+describes tensors and is no PyTorch object. There is no other way to get at anything, and no option
+to allow one.
 
 Source: the comments of ``pickletools`` in Python's standard library describe each opcode; PEP 3154
 (protocol 4), PEP 574 (protocol 5).
@@ -17,24 +17,22 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .contents import KeyBudget, short
+from .allowlist import lookup
+from .contents import short
 from .errors import CheckpointError
-from .names import lookup
+from .limits import (
+    MAX_GLOBAL_NAME,
+    MAX_INTEGER_BYTES,
+    MAX_LINE_BYTES,
+    MAX_OPCODES,
+    MAX_PICKLE_BYTES,
+    SMALL_CONTAINERS,
+    SMALL_COPIES,
+    KeyBudget,
+)
 from .source import Cursor, Source
 from .symbols import Built, Global, Text
 
-MAX_BYTES = 64 << 20
-"""Of all pickles of a file together."""
-MAX_OPCODES = 10_000_000
-MAX_INTEGER_BYTES = 1000
-MAX_LINE = 10_000
-"""Bytes of a number or a name written as text."""
-MAX_NAME = 1000
-SMALL_COPIES = 1 << 20
-"""Bytes that calls may copy of what they are given, beside twice those of the file."""
-SMALL_CONTAINERS = 100_000
-"""Lists, tuples, dicts and texts of Python 2 in all pickles of a file, beside one for each sixth
-byte of it: each takes a few hundred bytes of memory, and may take one byte of the pickle."""
 PROTOCOL = 5
 
 _DICTS = (dict, OrderedDict, Counter)
@@ -49,7 +47,7 @@ class Interpreter:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._opcodes = MAX_OPCODES
-        self._bytes = MAX_BYTES
+        self._bytes = MAX_PICKLE_BYTES
         self._copies = SMALL_COPIES + 2 * source.size
         self._containers = SMALL_CONTAINERS + source.size // 6
         self.keys = KeyBudget(source.size)
@@ -85,7 +83,7 @@ class Interpreter:
             if count > self._opcodes:
                 raise cursor.error(f"pickles of more than {MAX_OPCODES} steps")
             if cursor.position - start > limit:
-                raise cursor.error(f"pickles of more than {MAX_BYTES} bytes")
+                raise cursor.error(f"pickles of more than {MAX_PICKLE_BYTES} bytes")
             if code == b".":
                 break
             action = _ACTIONS.get(code)
@@ -161,7 +159,7 @@ class _Machine:
     def line(self) -> str:
         """The next line, of ASCII."""
         try:
-            return self.cursor.line(MAX_LINE).decode("ascii")
+            return self.cursor.line(MAX_LINE_BYTES).decode("ascii")
         except UnicodeDecodeError:
             raise self.error("a line that is no ASCII") from None
 
@@ -251,7 +249,7 @@ class _Machine:
         for part in (module, name):
             if type(part) not in (str, Text):
                 raise self.error(f"a global's name that is {short(part)}")
-            if len(part) > MAX_NAME:
+            if len(part) > MAX_GLOBAL_NAME:
                 raise self.error(f"a global's name of {len(part)} characters")
         self.stack.append(lookup(self, str(module), str(name)))
 
@@ -309,7 +307,7 @@ class _Machine:
 
     def unicode_line(self) -> None:
         try:
-            text = self.cursor.line(MAX_LINE).decode("raw-unicode-escape")
+            text = self.cursor.line(MAX_LINE_BYTES).decode("raw-unicode-escape")
         except UnicodeDecodeError as error:
             raise self.error(f"a text that cannot be read: {error.reason}") from None
         self.stack.append(text)
@@ -365,7 +363,7 @@ class _Machine:
         self.set_items(self.top(), items)
 
     def global_line(self) -> None:
-        module, name = (self.cursor.line(MAX_NAME) for _ in range(2))
+        module, name = (self.cursor.line(MAX_GLOBAL_NAME) for _ in range(2))
         try:
             self.find(module.decode("utf-8"), name.decode("utf-8"))
         except UnicodeDecodeError:

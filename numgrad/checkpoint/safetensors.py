@@ -32,18 +32,18 @@ from .contents import (
     Stored,
     axes,
     contiguous_strides,
-    data_bytes,
     make_spec,
     natural,
     short,
     unreadable,
 )
+from .elements import data_bytes
+from .limits import MAX_JSON_HEADER_BYTES
 from .source import Source
 from .strict_json import parse_json
 from .structure import Flattener, unflatten
 
 FORMAT = "safetensors"
-MAX_HEADER_BYTES = 100_000_000
 ALIGNMENT = 64  # of the first tensor in a file written here
 
 VERSION = 1
@@ -64,10 +64,10 @@ def read(source: Source) -> Contents:
         CheckpointError: the header is not what the format asks for.
     """
     length = int.from_bytes(source.read(0, 8, "start of file"), "little")
-    if length > MAX_HEADER_BYTES:
+    if length > MAX_JSON_HEADER_BYTES:
         raise source.error(
             "header",
-            f"a header of {length} bytes, more than the {MAX_HEADER_BYTES} allowed; "
+            f"a header of {length} bytes, more than the {MAX_JSON_HEADER_BYTES} allowed; "
             "it may be no safetensors file",
         )
     if length > source.size - 8:
@@ -201,9 +201,9 @@ def make_header(
         position = end
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    if len(text) > MAX_HEADER_BYTES:
+    if len(text) > MAX_JSON_HEADER_BYTES:
         raise ValueError(
-            f"save: expected a header of up to {MAX_HEADER_BYTES} bytes for obj, got {len(text)}; "
-            "save fewer names and texts in one file"
+            f"save: expected a header of up to {MAX_JSON_HEADER_BYTES} bytes for obj, "
+            f"got {len(text)}; save fewer names and texts in one file"
         )
     return len(text).to_bytes(8, "little") + text

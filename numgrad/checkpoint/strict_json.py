@@ -6,10 +6,7 @@ import sys
 from typing import Any, NoReturn
 
 from .errors import CheckpointError
-
-MAX_DIGITS = 4000  # of an integer; Python itself refuses 4301
-MAX_NESTING = 1000
-"""Of arrays and objects; as a rule Python itself stops there."""
+from .limits import MAX_DIGITS, MAX_NESTING
 
 
 def _integer(digits: str) -> int:

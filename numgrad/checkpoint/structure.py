@@ -23,8 +23,9 @@ import numpy as np
 
 from ..graph.errors import shown
 from ..tensor import Tensor
-from .contents import MAX_DEPTH, KeyBudget, Spec, unreadable
+from .contents import Spec, unreadable
 from .errors import CheckpointError
+from .limits import MAX_DEPTH, KeyBudget
 from .strict_json import parse_json
 
 NOT_FINITE = ("nan", "inf", "-inf")

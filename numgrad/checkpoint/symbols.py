@@ -1,6 +1,6 @@
 """What an interpreted pickle holds beside data: names, texts of Python 2, unfinished objects.
 
-`names` has the list of names; `finish` there turns all of these into data, or refuses them.
+`allowlist` has the list of names; `finish` there turns all of these into data, or refuses them.
 """
 
 import math
@@ -11,23 +11,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from .contents import (
-    MAX_BYTES,
-    MAX_DIMENSIONS,
-    NAMES,
-    Spec,
-    make_spec,
-    natural,
-    short,
-    unreadable,
-)
+from .contents import NAMES, Spec, make_spec, natural, short, unreadable
 from .errors import CheckpointError
+from .limits import MAX_ARRAY_BYTES, MAX_DIMENSIONS, MAX_STORAGE_KEY
 from .source import Source
 
 FLOATS = ("F16", "BF16", "F32", "F64")
 """Codes of elements whose tensors may require a gradient."""
-MAX_KEY = 200
-"""Characters of a storage's key."""
 
 
 class Machine(Protocol):
@@ -106,7 +96,7 @@ def storage_id(source: Source, where: str, pid: Any) -> StorageId:
         raise wrong("of no class of storages", cls.full if type(cls) is Global else cls)
     if (
         not isinstance(key, str)
-        or not 0 < len(key) <= MAX_KEY
+        or not 0 < len(key) <= MAX_STORAGE_KEY
         or any(c == "/" or unreadable(c) for c in key)
     ):
         raise wrong("whose key is no plain name", key)
@@ -165,7 +155,7 @@ def from_bytes(
     if type(raw) not in (bytes, bytearray):
         raise machine.error("a NumPy array of objects; only numbers are read")
     nbytes = math.prod(shape) * dtype.itemsize
-    if len(raw) != nbytes or math.prod(n for n in shape if n) > MAX_BYTES // dtype.itemsize:
+    if len(raw) != nbytes or math.prod(n for n in shape if n) > MAX_ARRAY_BYTES // dtype.itemsize:
         raise machine.error(
             f"a NumPy array of shape {short(shape)} and {dtype} in {len(raw)} bytes"
         )

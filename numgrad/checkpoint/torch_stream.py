@@ -12,9 +12,9 @@ Source: PyTorch, torch/serialization.py, ``_legacy_load`` and ``_legacy_save``.
 
 from typing import Any
 
+from .allowlist import finish
 from .contents import RAW, Contents, Stored, short
 from .errors import CheckpointError
-from .names import finish
 from .pickles import Interpreter
 from .source import Cursor, Source
 from .symbols import StorageId, Text, storage_id

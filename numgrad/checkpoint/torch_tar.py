@@ -20,8 +20,9 @@ Sources: PyTorch, torch/serialization.py, ``legacy_load``; POSIX.1-2001, pax Int
 
 from typing import Any
 
-from .contents import MAX_DIMENSIONS, RAW, Contents, Spec, Stored, make_spec, natural, short
-from .names import finish
+from .allowlist import finish
+from .contents import RAW, Contents, Spec, Stored, make_spec, natural, short
+from .limits import MAX_DIMENSIONS, MAX_TAR_EXTENSION_BYTES
 from .pickles import Interpreter
 from .source import Cursor, Source
 from .symbols import Global, Text
@@ -31,8 +32,6 @@ RECORD = 20 * BLOCK
 """The size of a tar file is a multiple of this."""
 MEMBERS = ("sys_info", "pickle", "tensors", "storages")
 VERSION = 1000
-MAX_EXTENSION = 1 << 16
-"""Bytes of a member's extended header."""
 FORMAT = "PyTorch tar (torch.save before 0.1.10)"
 
 
@@ -155,7 +154,7 @@ def _octal(source: Source, where: str, field: bytes) -> int:
 
 def _check_extension(source: Source, where: str, start: int, size: int) -> None:
     """Times and owners, which are not used: records ``"{length} {name}={value}\\n"``, no others."""
-    if size > MAX_EXTENSION:
+    if size > MAX_TAR_EXTENSION_BYTES:
         raise source.error(where, f"an extended header of {size} bytes")
     data = source.read(start, size, where)
     at = 0

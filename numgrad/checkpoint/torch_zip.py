@@ -20,19 +20,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from .allowlist import finish
 from .contents import NAMES, Contents, Stored, short
-from .names import finish
-from .pickles import MAX_BYTES, Interpreter
+from .limits import MAX_PICKLE_BYTES, MAX_RECORDS, MAX_SMALL_RECORD_BYTES
+from .pickles import Interpreter
 from .source import Cursor, Source
 from .symbols import StorageId, storage_id
 
 START = b"PK\x03\x04"
 FORMAT = "PyTorch zip (torch.save since 1.6)"
-MAX_RECORDS = 1_000_000
 FILES = (b".pth", b".pt", b".ckpt", b".bin", b".tar", b".npz", b".safetensors")
 """What names of checkpoints end in; no record of torch.save is called so."""
-MAX_SMALL = 1000
-"""Bytes of the records that are neither the pickle nor a storage."""
 CHUNK = 1 << 20
 
 LOCAL = struct.Struct("<4s5H3I2H")
@@ -268,8 +266,8 @@ def read(source: Source) -> Contents:
     # torch.serialization.set_crc32_options(False) writes 0 for each.
     unchecked = not any(record.crc for record in archive)
     pickle = records.pop(b"data.pkl")
-    if pickle.size > MAX_BYTES:
-        raise source.error(pickle.where, f"{pickle.size} bytes, more than {MAX_BYTES}")
+    if pickle.size > MAX_PICKLE_BYTES:
+        raise source.error(pickle.where, f"{pickle.size} bytes, more than {MAX_PICKLE_BYTES}")
     if not unchecked and crc_of(source, pickle) != pickle.crc:
         raise source.error(pickle.where, "its CRC is wrong: the bytes were damaged")
     swap = False
@@ -310,8 +308,8 @@ def _small(source: Source, record: Record, name: bytes, unchecked: bool) -> byte
     """The bytes of a record that is neither the pickle nor a storage, if they are in order."""
     if name not in KNOWN:
         raise source.error(record.where, "an archive of torch.save has no such record")
-    if record.size > MAX_SMALL:
-        raise source.error(record.where, f"{record.size} bytes, more than {MAX_SMALL}")
+    if record.size > MAX_SMALL_RECORD_BYTES:
+        raise source.error(record.where, f"{record.size} bytes, more than {MAX_SMALL_RECORD_BYTES}")
     if not unchecked and crc_of(source, record) != record.crc:
         raise source.error(record.where, "its CRC is wrong: the bytes were damaged")
     value = source.read(record.start, record.size, record.where)

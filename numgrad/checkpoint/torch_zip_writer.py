@@ -14,7 +14,9 @@ import numpy as np
 from ..graph.value import make
 from ..kernels.cuda.array import DeviceArray
 from .atomic import write_all
-from .contents import SMALL_BYTES, contiguous_strides, data_bytes
+from .contents import contiguous_strides
+from .elements import data_bytes
+from .limits import SMALL_EXPANSION_BYTES
 from .pickle_writer import Place, Plain, pickle_of
 from .torch_zip import (
     DESCRIPTOR_FLAG,
@@ -110,7 +112,7 @@ class _Plan:
                 or offset < 0
                 or not _is_regular(array)
                 # Expanded: a reader takes no more bytes than the file has, at least these.
-                or array.nbytes > max(whole.nbytes, SMALL_BYTES)
+                or array.nbytes > max(whole.nbytes, SMALL_EXPANSION_BYTES)
             ):
                 strides = contiguous_strides(tensor.shape)
                 self.runs.append(_Run(array if array.ndim else array.reshape(1), tensor))

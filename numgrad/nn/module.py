@@ -460,9 +460,9 @@ class Module(Casting):
         """Copy parameters and buffers from a state dict, by name.
 
         Everything is checked before anything is copied: a load that raises changes nothing. Values
-        may be tensors or NumPy arrays of any numeric dtype, also of the module's own memory: all are
-        taken as they were before the load. ``num_batches_tracked`` may be missing or too many. What
-        a wrapper has put before all names, such as ``module.``, is taken off, with a warning.
+        may be tensors or NumPy arrays of any numeric dtype, also of the module's own memory: all
+        are taken as they were before. ``num_batches_tracked`` may be missing or too many. What a
+        wrapper has put before all names, such as ``module.``, is taken off, with a warning.
 
         Args:
             state_dict: names to values.

@@ -16,9 +16,10 @@ import pytest
 import numgrad
 from numgrad import memory
 from numgrad.checkpoint import CheckpointError, load
-from numgrad.checkpoint.contents import Spec, rebuild
+from numgrad.checkpoint.contents import Spec
 from numgrad.checkpoint.loading import read
 from numgrad.checkpoint.source import opened
+from numgrad.checkpoint.walking import rebuild
 from tests.checkpoint.makers import (
     FORMATS,
     ORDERED,

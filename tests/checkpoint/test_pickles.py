@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numgrad.checkpoint import CheckpointError, pickles
-from numgrad.checkpoint.names import finish
+from numgrad.checkpoint.allowlist import finish
 from numgrad.checkpoint.pickles import Interpreter
 from numgrad.checkpoint.source import Cursor, Source
 
@@ -200,6 +200,6 @@ def test_limits(monkeypatch):
     with pytest.raises(CheckpointError, match="more than 100 steps"):  # they count together
         interpreter.run(Cursor(short, 0, 82, "pickle"))
     monkeypatch.setattr(pickles, "MAX_OPCODES", 10**6)
-    monkeypatch.setattr(pickles, "MAX_BYTES", 100)
+    monkeypatch.setattr(pickles, "MAX_PICKLE_BYTES", 100)
     with pytest.raises(CheckpointError, match="more than 100 bytes"):
         Interpreter(source).run(Cursor(source, 0, 122, "pickle"))

@@ -226,7 +226,7 @@ def test_a_directory_has_a_limit(monkeypatch):
 
 
 def test_the_pickle_has_a_limit(monkeypatch):
-    monkeypatch.setattr(torch_zip, "MAX_BYTES", 10)
+    monkeypatch.setattr(torch_zip, "MAX_PICKLE_BYTES", 10)
     refused(GOOD, "more than 10")
 
 
@@ -436,7 +436,7 @@ def test_nothing_is_written_of_what_is_refused(monkeypatch):
     ):
         with pytest.raises(TypeError, match=text):
             save(obj, out)
-    monkeypatch.setattr("numgrad.checkpoint.pickle_writer.MAX_BYTES", 1000)
+    monkeypatch.setattr("numgrad.checkpoint.pickle_writer.MAX_PICKLE_BYTES", 1000)
     with pytest.raises(ValueError, match="save: expected up to 1000 bytes of names"):
         save("x" * 1000, out)
     assert out.data == b""
@@ -471,7 +471,7 @@ def test_limits_are_those_of_the_reader(monkeypatch):
         written([[lists[0], numgrad.Size([1])]])
     fine = {"a" * 1000: numgrad.ones(1), "b\n": 1, "\ud800" * 2000: 2}
     assert list(again(fine)) == list(fine)
-    for module in ("pickle_writer", "contents"):
+    for module in ("pickle_writer", "walking"):
         monkeypatch.setattr(f"numgrad.checkpoint.{module}.MAX_ITEMS", 10)
     assert again([1] * 9) == [1] * 9 and again(numgrad.Size(range(9))) == tuple(range(9))
     for more in ([1] * 10, numgrad.Size(range(10))):

@@ -11,7 +11,7 @@ import pytest
 
 import numgrad
 from numgrad.checkpoint import CheckpointError, load, save
-from numgrad.checkpoint.contents import SMALL_BYTES
+from numgrad.checkpoint.limits import SMALL_EXPANSION_BYTES
 from numgrad.checkpoint.listing import listing
 from tests.checkpoint.makers import (
     PARAMETER,
@@ -313,7 +313,7 @@ def test_arrays_of_protocol_5_that_lie(args):
 def test_expanded_tensors(form):
     on = storage("0", "Float", 1, short=form == "zip")
     make = {"zip": zipped, "stream": stream}[form]
-    side = int((SMALL_BYTES // 4) ** 0.5)
+    side = int((SMALL_EXPANSION_BYTES // 4) ** 0.5)
     data = make({"mask": v2(on, 0, (side, side), (0, 0))}, {"0": np.ones(1, np.float32)})
     got = load(io.BytesIO(data))["mask"]
     assert tuple(got.shape) == (side, side) and got.stride() == (0, 0) and got[3, 5].item() == 1

@@ -13,21 +13,8 @@ from typing import Any, Literal
 from ..graph import dtypes
 from ..graph.device import device as Device
 from ..ops.creation import Size
-from .contents import (
-    CODES,
-    DTYPES,
-    MAX_DIMENSIONS,
-    MAX_NAME,
-    NAMES,
-    RAW,
-    Spec,
-    Stored,
-    natural,
-    place_of,
-    rebuild,
-    short,
-    unreadable,
-)
+from .contents import CODES, DTYPES, NAMES, RAW, Spec, Stored, natural, place_of, short, unreadable
+from .limits import MAX_DIMENSIONS, MAX_TENSOR_NAME
 from .source import Source
 from .symbols import (
     FLOATS,
@@ -46,6 +33,7 @@ from .symbols import (
     on_tensor,
     tensor_spec,
 )
+from .walking import rebuild
 
 
 def _count(machine: Machine, name: str, args: tuple[Any, ...], *allowed: int) -> None:
@@ -435,7 +423,7 @@ def finish(source: Source, obj: Any) -> Any:
             raise source.error(place_of(path), what)
         for key in path if isinstance(item, Spec) else ():
             if isinstance(key, str) and key not in shown:
-                if len(key) > MAX_NAME:
+                if len(key) > MAX_TENSOR_NAME:
                     raise source.error(place_of(path), f"{len(key)} characters in a tensor's name")
                 if any(map(unreadable, key)):
                     raise source.error(
