@@ -202,9 +202,8 @@ def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> Any:
     array = array_of(machine, data, dtype, shape, "F" if order == "F" else "C")
     if axes is not None:
         wanted = list(range(array.ndim))
-        if type(axes) not in (tuple, list) or not all(map(natural, axes)):
-            raise machine.error("a NumPy array whose axes have no order")
-        if sorted(axes) != wanted:
+        fits = type(axes) in (tuple, list) and all(map(natural, axes))
+        if not fits or sorted(axes) != wanted:
             raise machine.error("a NumPy array whose axes have no order")
         array = array.transpose(axes)
     return NumpyArray(array)

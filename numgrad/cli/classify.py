@@ -377,13 +377,11 @@ def _each(seconds: float, count: int) -> str:
 def show_modes(rows: Sequence[dict[str, Any]], name: str) -> None:
     """Print what a tape costs."""
     table(
-        ("", "nodes", "saved\ntensors", "saved\nbytes", "peak\nbytes", "median\nms"),
+        ("", *memory.KEPT_HEADS, "peak\nbytes", "median\nms"),
         [
             (
                 row["mode"],
-                str(row["nodes"]),
-                str(row["saved_tensors"]),
-                size(row["saved_bytes"]),
+                *memory.kept_cells(row),
                 size(row["peak_bytes"]),
                 f"{row['ms']:.3f}",
             )

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .arguments import positive, rate, seed, share
-from .memory import INPUT_COUNTS
+from .memory import INPUT_COUNTS, KEPT_HEADS, kept_cells, used_categories
 from .output import (
     UsageError,
     check_distinct,
@@ -379,17 +379,15 @@ def step(model: Any, trained: list[Any], x: Any, labels: Any, lr: float) -> dict
 
 def show(rows: list[dict[str, Any]], model: str, pixels: int) -> None:
     """Print the table of what a step needs."""
-    used = [c for c in rows[1]["by_category"] if any(r["by_category"][c] for r in rows)]
-    heads = ("", "trained\nparameters", "nodes", "saved\ntensors", "saved\nbytes", "peak\nbytes")
+    used = used_categories(rows)
+    heads = ("", "trained\nparameters", *KEPT_HEADS, "peak\nbytes")
     table(
         (*heads, *(f"of it\n{c}" for c in used), "ms"),
         [
             (
                 row["trained"],
                 str(row["parameters"]),
-                str(row["nodes"]),
-                str(row["saved_tensors"]),
-                size(row["saved_bytes"]),
+                *kept_cells(row),
                 size(row["peak_bytes"]),
                 *(size(row["by_category"][c]) for c in used),
                 f"{row['ms']:.0f}",

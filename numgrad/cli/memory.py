@@ -224,6 +224,19 @@ def status_bytes(field: str) -> int | None:
 # ------------------------------------------------------------------------------------ the tables
 
 
+KEPT_HEADS = ("nodes", "saved\ntensors", "saved\nbytes")
+
+
+def kept_cells(row: dict[str, Any]) -> tuple[str, str, str]:
+    """What a row keeps, under `KEPT_HEADS`."""
+    return str(row["nodes"]), str(row["saved_tensors"]), size(row["saved_bytes"])
+
+
+def used_categories(rows: list[dict[str, Any]]) -> list[str]:
+    """The categories of memory that some row uses: only they get a column."""
+    return [c for c in rows[0]["by_category"] if any(r["by_category"][c] for r in rows)]
+
+
 def show(rows: list[dict[str, Any]], model: str, batch: int, pixels: int | None = None) -> None:
     """Print two tables, what is kept and what it costs, and what they show."""
 
@@ -231,16 +244,14 @@ def show(rows: list[dict[str, Any]], model: str, batch: int, pixels: int | None 
         return "yes" if flag else "no"
 
     table(
-        ("", "requires\ngrad", "volatile", "grad_fn", "nodes", "saved\ntensors", "saved\nbytes"),
+        ("", "requires\ngrad", "volatile", "grad_fn", *KEPT_HEADS),
         [
             (
                 r["mode"],
                 yes(r["requires_grad"]),
                 yes(r["volatile"]),
                 r["grad_fn"] or "None",
-                str(r["nodes"]),
-                str(r["saved_tensors"]),
-                size(r["saved_bytes"]),
+                *kept_cells(r),
             )
             for r in rows
         ],
@@ -251,8 +262,7 @@ def show(rows: list[dict[str, Any]], model: str, batch: int, pixels: int | None 
         ),
     )
     print()
-    # Only the categories that somebody uses get a column.
-    used = [c for c in rows[0]["by_category"] if any(r["by_category"][c] for r in rows)]
+    used = used_categories(rows)
     taped = rows[0]["ms"]
     table(
         (
