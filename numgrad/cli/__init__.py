@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from ..checkpoint import CheckpointError
 from ..version import __version__
+from . import bench as bench
 from . import classify as classify
 from . import demo as demo
 from . import env as env
@@ -45,7 +46,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     classify.add(commands)
     demo.add(commands)
-    memory.add(commands)
+    bench.add(commands)
     files.add(commands)
     env.add(commands)
     return top

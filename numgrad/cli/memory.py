@@ -44,10 +44,8 @@ EXPLANATION = (
 )
 
 
-def add(commands: Any) -> None:
+def add(kinds: Any) -> None:
     """Describe the command's arguments."""
-    bench = commands.add_parser("bench", help="measurements", description="Measurements.")
-    kinds = bench.add_subparsers(metavar="KIND", required=True, dest="kind")
     parser = kinds.add_parser(
         "memory",
         help="what a forward pass keeps: taped, frozen, no_grad, volatile …",

@@ -229,6 +229,7 @@ class Storage:
         key = id(alias)
         _exports[key] = (weakref.ref(alias, functools.partial(_end_export, key)), self)
         self.aliases += 1
+        self.writes += 1  # what is written through it is not seen, and it may be gone soon
         return alias
 
     @property

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from . import launch
+from . import launch, winograd
 from .cpu import convolution as kernels
 from .cpu import depthwise
 from .cpu.slots import Slots
 
 Pair = tuple[int, int]
 Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
+Kept = winograd.Kept
 
 PARALLEL_MIN = 1 << 20
 """Multiplications above which a convolution is worth several threads."""
@@ -35,6 +36,7 @@ def convolve(
     dilation: Pair,
     groups: int,
     workspace: Workspace,
+    kept: Kept | None = None,
     **epilogue: np.ndarray | None,
 ) -> None:
     """``out[n, k, i, j] = sum w[k, c, r, s] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]`` over
@@ -43,9 +45,11 @@ def convolve(
     x is (n, c, h, w), 0 outside; w (k, c / groups, r, s); out (n, k, …) is overwritten. All are
     float32 or all float64, of any strides. ``epilogue`` is applied as the result is written:
     ``clamp(· · scale[k] + shift[k] + residual[n, k, i, j])`` with contiguous ``scale`` and
-    ``shift`` (k,), ``residual`` of out's shape, and ``clamp`` of two elements.
+    ``shift`` (k,), ``residual`` of out's shape, and ``clamp`` of two elements. ``kept`` gives what
+    is derived from w and lasts between calls.
     """
-    _convolve(out, x, _grouped(w, groups), stride, padding, dilation, workspace, **epilogue)
+    w = _grouped(w, groups)
+    _convolve(out, x, w, stride, padding, dilation, workspace, kept, **epilogue)
 
 
 def convolve_transposed(
@@ -58,6 +62,7 @@ def convolve_transposed(
     dilation: Pair,
     groups: int,
     workspace: Workspace,
+    kept: Kept | None = None,
     shift: np.ndarray | None = None,
 ) -> None:
     """The adjoint of :func:`convolve` in x: out (n, c, h, w) from g (n, k, …), overwritten.
@@ -74,7 +79,7 @@ def convolve_transposed(
     if len(down) * len(across) < min(stride[0], out.shape[2]) * min(stride[1], out.shape[3]):
         # To some places no tap gets: there is the shift alone.
         none = turned[:, :, :0, :1, :1]
-        _convolve(out, g, none, (1, 1), (0, 0), (1, 1), workspace, shift=shift)
+        _convolve(out, g, none, (1, 1), (0, 0), (1, 1), workspace, kept, shift=shift)
     for a, (rows, padding_h, dilation_h) in down.items():
         for b, (columns, padding_w, dilation_w) in across.items():
             _convolve(
@@ -85,6 +90,7 @@ def convolve_transposed(
                 (padding_h, padding_w),
                 (dilation_h, dilation_w),
                 workspace,
+                kept,
                 shift=shift,
             )
 
@@ -164,6 +170,7 @@ def _convolve(
     padding: Pair,
     dilation: Pair,
     workspace: Workspace,
+    kept: Kept | None = None,
     scale: np.ndarray | None = None,
     shift: np.ndarray | None = None,
     residual: np.ndarray | None = None,
@@ -171,6 +178,10 @@ def _convolve(
 ) -> None:
     """One launch; w is (groups, k of a group, c of a group, r, s)."""
     if out.size == 0:
+        return
+    if winograd.applies(out, x, w, stride, dilation):
+        epilogue = {"scale": scale, "shift": shift, "residual": residual, "clamp": clamp}
+        winograd.convolve(out, x, w[0], padding, workspace, kept, **epilogue)
         return
     groups, rows, depth, *taps = w.shape
     pointwise = taps == [1, 1] and stride == (1, 1) and padding == (0, 0)

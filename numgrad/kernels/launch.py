@@ -209,12 +209,13 @@ def _card(kernel: store.Kernel, arrays: Sequence[np.ndarray]) -> int:
 _entries: dict[Any, Callable[..., Any]] = {}
 
 
-def _entry(key: Any, text: Callable[[], str], signature: Callable[[], Any], **options: Any) -> Any:
-    entry = _entries.get(key)
-    if entry is None:
+def entry(key: Any, text: Callable[[], str], signature: Callable[[], Any], **options: Any) -> Any:
+    """The entry point of a launcher, compiled or loaded when first asked for."""
+    found = _entries.get(key)
+    if found is None:
         _check_array_layout()
-        entry = _entries[key] = store.entry_point(text(), signature(), options)
-    return entry
+        found = _entries[key] = store.entry_point(text(), signature(), options)
+    return found
 
 
 def _serial() -> Any:
@@ -223,7 +224,7 @@ def _serial() -> Any:
     def signature() -> Any:
         return types.void(types.int64, array_object, types.int64)
 
-    return _entry("serial", lambda: _SERIAL, signature, nogil=True)
+    return entry("serial", lambda: _SERIAL, signature, nogil=True)
 
 
 def _parallel() -> Any:
@@ -233,7 +234,7 @@ def _parallel() -> Any:
         i = types.int64
         return types.void(i, array_object, i, i, i)
 
-    return _entry("parallel", lambda: _PARALLEL, signature, nogil=True, parallel=True)
+    return entry("parallel", lambda: _PARALLEL, signature, nogil=True, parallel=True)
 
 
 def _pack() -> Any:
@@ -242,7 +243,7 @@ def _pack() -> Any:
     def signature() -> Any:
         return types.void(array_object, types.int64, array_object)
 
-    return _entry("pack", lambda: _PACK, signature)
+    return entry("pack", lambda: _PACK, signature)
 
 
 def _contiguous(count: int) -> Any:
@@ -251,13 +252,13 @@ def _contiguous(count: int) -> Any:
     def signature() -> Any:
         return types.int64(types.int64, *[array_object] * count)
 
-    return _entry(count, lambda: _contiguous_source(count), signature)
+    return entry(count, lambda: _contiguous_source(count), signature)
 
 
 def _address() -> Any:
     from numba import types
 
-    return _entry("address", lambda: _ADDRESS, lambda: types.int64(array_object))
+    return entry("address", lambda: _ADDRESS, lambda: types.int64(array_object))
 
 
 def address(array: np.ndarray) -> int:

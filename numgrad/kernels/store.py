@@ -39,6 +39,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import progress
+
 _LOCK = threading.RLock()
 """Held while a kernel is compiled or loaded: Numba's compiler is not re-entrant over threads."""
 _PACKAGE = pathlib.Path(__file__).parent
@@ -284,22 +286,28 @@ def _discard_unsealed(folder: pathlib.Path) -> bool:
 _unwritable = False
 
 
-def _compile(build: _Build, folder: pathlib.Path | None) -> Any:
+def _compile(build: _Build, folder: pathlib.Path | None, title: str) -> Any:
     """What ``build`` makes, from the cache in ``folder`` if it is sealed there, else compiled.
 
     Raises:
         RuntimeError: ``NUMBA_DISABLE_JIT`` is set.
         numba.core.errors.NumbaError: the function does not compile.
     """
-    global _unwritable
     from numba.core import config
-    from numba.core.errors import NumbaError
 
     if vars(config)["DISABLE_JIT"]:
         raise RuntimeError(
             "numgrad: expected Numba to compile, got NUMBA_DISABLE_JIT=1; its kernels are machine "
             "code and have no form in Python: unset NUMBA_DISABLE_JIT"
         )
+    with progress.compiling(title):
+        return _compile_or_load(build, folder)
+
+
+def _compile_or_load(build: _Build, folder: pathlib.Path | None) -> Any:
+    global _unwritable
+    from numba.core.errors import NumbaError
+
     started = time.perf_counter()
     compiled, hits, failed = None, 0, None
     if folder is not None:
@@ -391,7 +399,8 @@ def _load_generated(
             module = pytypes.ModuleType(f"numgrad_generated.{name}")
             sys.modules[module.__name__] = module  # by this name loaded code finds its globals
             exec(compile(text, file, "exec"), module.__dict__)
-            compiled = _compile(how(module.__dict__["kernel"], signature, options), folder)
+            title = (module.__doc__ or name).splitlines()[0].rstrip(".")
+            compiled = _compile(how(module.__dict__["kernel"], signature, options), folder, title)
             _generated[name] = compiled
         return name, compiled
 
@@ -449,7 +458,7 @@ class Handwritten:
                 name = f"{self.function.__module__}.{self.function.__qualname__}"
                 folder = _kernel_folder(f"handwritten-{_SOURCES_DIGEST}", name)
                 build = _callback(self.function, RANGED_SIGNATURE, self.options)
-                self._owner = _compile(build, folder)
+                self._owner = _compile(build, folder, self.name)
                 self.loaded = self._owner.address
             return self.loaded
 

@@ -26,6 +26,7 @@ from ..graph.errors import DtypeError, RangeError, ShapeError, expected, shown
 from ..graph.mode import composite
 from ..kernels import convolution as kernels
 from .attributes import FORMS, length, lengths
+from .derived import Derived
 from .kernel_calls import contiguous_array, workspace
 from .movement import reshape, unsqueeze
 from .primitive import primitive, tensor_operand
@@ -99,14 +100,18 @@ def _named(stride: Any, padding: Any, dilation: Any, groups: int) -> dict[str, A
     deferrable=True,
     reference="numgrad.kernels.reference.convolution:convolve",
 )
-def convolution(out, x, weight, bias=None, *, size, stride, padding, dilation, groups):
+def convolution(
+    out, x, weight, bias=None, *, size, stride, padding, dilation, groups, record
+):
     """``out[n, k, i, j] = Σ x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw] · weight[k, c, r, s]``
     over the c of k's group, r and s, with zeros outside x, ``+ bias[k]``; operands of any strides,
     without copies. ``size`` may be less or more than what fits: beyond the end x is 0, too."""
     attrs = _geometry(stride, padding, dilation, groups)
+    kept = Derived(weight, lasting=not record)
     kernels.convolve(
-        _planes(out), _planes(x), _planes(weight), **attrs, workspace=workspace, shift=_shift(bias)
-    )
+        _planes(out), _planes(x), _planes(weight), **attrs, workspace=workspace, kept=kept,
+        shift=_shift(bias),
+    )  # fmt: skip
 
 
 @primitive(
@@ -125,9 +130,11 @@ def convolution_transposed(out, x, weight, bias=None, *, size, stride, padding, 
     to ``out[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]`` if that is inside, and ``bias[c]`` to all.
     """
     attrs = _geometry(stride, padding, dilation, groups)
+    kept = Derived(weight, lasting=False)  # mostly this is a gradient, and the weight in training
     kernels.convolve_transposed(
-        _planes(out), _planes(x), _planes(weight), **attrs, workspace=workspace, shift=_shift(bias)
-    )
+        _planes(out), _planes(x), _planes(weight), **attrs, workspace=workspace, kept=kept,
+        shift=_shift(bias),
+    )  # fmt: skip
 
 
 @primitive(

@@ -7,21 +7,22 @@ import numpy as np
 
 from ..graph import device as devices
 from ..graph import dtypes
-from ..graph.apply import above, check_same_device
+from ..graph.apply import above, apply, check_same_device
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.mode import composite
-from ..kernels import launch
-from ..kernels.cpu import matmul as kernels
+from ..kernels import matmul as launchers
 from ..kernels.cuda import matmul as cuda_kernels
 from ..kernels.cuda.array import DeviceArray
+from .declare import NO_ATTRS
 from .kernel_calls import copy_into, workspace
 from .movement import expand, matrix_transpose, reshape, unsqueeze
 from .primitive import primitive, tensor_operand
 
 
 def _infer(x: Any, y: Any) -> Any:
-    batch = _batch_shape(x.shape[:-2], y.shape[:-2], x, y)
-    return (*batch, x.shape[-2], y.shape[-1]), x.dtype
+    a, b = x.shape, y.shape
+    batch = a[:-2] if a[:-2] == b[:-2] else _batch_shape(a[:-2], b[:-2], x, y)
+    return (*batch, a[-2], b[-1]), x.dtype
 
 
 def _batch_shape(a: tuple[int, ...], b: tuple[int, ...], x: Any, y: Any) -> tuple[int, ...]:
@@ -55,6 +56,9 @@ def product(out, x, y):
     """``(…, m, k) @ (…, k, n) -> (…, m, n)``, batch axes broadcast; operands of any strides,
     without copies."""
     if out.size == 0:
+        return
+    if out.ndim == 2 and out.flags.c_contiguous:
+        _gemm(out, x, y, None)
         return
     m, n, k = out.shape[-2], out.shape[-1], x.shape[-1]
     if out.flags.c_contiguous:
@@ -94,35 +98,7 @@ def _gemm(out: np.ndarray, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None
     if type(out) is DeviceArray:
         cuda_kernels.product(out, x, y, bias)
         return
-    m, n, k = out.shape[-2], out.shape[-1], x.shape[-1]
-    size = out.itemsize
-    batch = out.shape[0] if out.ndim == 3 else 1
-    floats = out.dtype.kind == "f"
-    kernel = getattr(kernels, f"{'gemm' if floats else 'matmul'}_{out.dtype.name}")
-    items, per_worker = kernels.plan(m, n, k, batch, size)
-    if not floats:
-        per_worker = 0
-    parallel = batch * m * n * max(k, 1) >= PARALLEL_MIN
-    workers = launch.get_num_threads() if parallel else 1
-    memory = workspace((per_worker * workers,), dtypes.uint8) if per_worker else None
-
-    def strides(array: np.ndarray) -> list[int]:
-        return [array.strides[-2] // size, array.strides[-1] // size]
-
-    def step(array: np.ndarray) -> int:
-        return array.strides[0] // size if array.ndim == 3 else 0
-
-    args = [m, n, k]
-    for array in (x, y, out):
-        args += [launch.address(array), *strides(array)]
-    args += [batch, step(x), step(y), step(out)]
-    args += [0 if bias is None else launch.address(bias), 0]
-    args += [0 if memory is None else launch.address(memory), per_worker, items]
-    launch.ranged(kernel, args, items, workers=workers)
-
-
-PARALLEL_MIN = 1 << 20
-"""Multiplications above which a product is worth several threads (about 20 us on one)."""
+    launchers.product(out, x, y, bias, workspace)
 
 
 def _operands(op: str, x: Any, y: Any, names: tuple[str, str] = ("x", "y")) -> tuple[Any, Any]:
@@ -130,7 +106,7 @@ def _operands(op: str, x: Any, y: Any, names: tuple[str, str] = ("x", "y")) -> t
     tensor_operand(op, y, "y")
     if devices.used:
         check_same_device(op, (x, y), names)
-    if x.dtype != y.dtype:
+    if x.dtype is not y.dtype and x.dtype != y.dtype:
         raise DtypeError(
             expected(
                 op,
@@ -155,7 +131,6 @@ def _inner(op: str, x: Any, y: Any) -> None:
         )
 
 
-@composite
 def matmul(x: Any, y: Any) -> Any:
     """``x @ y``: matrices, vectors, and batches of matrices with broadcast batch axes.
 
@@ -165,7 +140,15 @@ def matmul(x: Any, y: Any) -> Any:
         ShapeError: the inner lengths differ, or the batch axes do not broadcast.
         TypeError: dtypes differ or are bool.
     """
-    x, y = _operands("matmul", x, y)
+    _operands("matmul", x, y)
+    a, b = x.shape, y.shape
+    if len(a) == len(b) == 2 and a[1] == b[0]:
+        return apply(product, (x, y), NO_ATTRS)  # one op: what composite functions need not apply
+    return _matmul(x, y)
+
+
+@composite
+def _matmul(x: Any, y: Any) -> Any:
     if x.dim() == 0 or y.dim() == 0:
         raise ShapeError(
             expected(

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..graph import storage
-from ..ops.creation import zeros_like
 from ..ops.elementwise import maximum
 from ..tensor import Tensor
+from .launching import Step, simple, zeros_of
 from .optimizer import Optimizer, number, rate_of, refuse
 
 
@@ -71,6 +71,26 @@ class Adam(Optimizer):
                 what, "two numbers in [0, 1)", "betas", betas, "pass for instance (0.9, 0.999)"
             )
 
+    def _plan(self, group: dict[str, Any]) -> Step | None:
+        return self._planned(group, group["weight_decay"], 0)
+
+    def _planned(self, group: dict[str, Any], penalty: Any, decay: Any) -> Step | None:
+        """The step, with ``penalty`` times the parameter as a part of its gradient, after ``lr``
+        times ``decay`` of it was taken away."""
+        (beta1, beta2), rate, eps = group["betas"], rate_of(group), group["eps"]
+        if not simple(beta1, beta2, rate, eps, penalty, decay):
+            return None
+        names = ("exp_avg", "exp_avg_sq") + ("max_exp_avg_sq",) * bool(group["amsgrad"])
+
+        def own(param: Tensor, state: dict[str, Any]) -> tuple[float, float]:
+            zeros_of(param, state, names)
+            state["step"] = step = state.get("step", 0) + 1
+            return -rate / (1 - beta1**step), (1 - beta2**step) ** 0.5
+
+        shrink = 1 - rate * decay if decay else 1
+        numbers = (penalty, shrink, 1 - beta1, beta2, 1 - beta2, eps)
+        return Step("adam_amsgrad" if len(names) == 3 else "adam", numbers, names, own)
+
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> None:
@@ -87,10 +107,7 @@ class Adam(Optimizer):
         """The step, with ``penalty`` times the parameter as a part of its gradient."""
         beta1, beta2 = group["betas"]
         names = ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * bool(group["amsgrad"])
-        for name in names:
-            if name not in state:
-                state[name] = zeros_like(param)
-                state[name].storage.move_to(storage.OPTIMIZER)
+        zeros_of(param, state, names)
         state["step"] = step = state.get("step", 0) + 1
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         with storage.category(storage.WORKSPACE):
@@ -138,6 +155,9 @@ class AdamW(Adam):
         amsgrad: bool = False,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
+
+    def _plan(self, group: dict[str, Any]) -> Step | None:
+        return self._planned(group, 0, group["weight_decay"])
 
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]

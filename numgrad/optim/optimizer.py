@@ -2,7 +2,7 @@
 
 import numbers
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -14,13 +14,16 @@ from ..graph.errors import expected, shown, warn_user
 from ..graph.mode import enable_grad, no_grad
 from ..ops.creation import tensor
 from ..tensor import Tensor
+from . import launching
 
 
 class Optimizer:
     """Base of all optimizers.
 
     A subclass defines ``update(parameter, grad, state, group)``, which changes one parameter in
-    place and runs under ``no_grad``.
+    place and runs under ``no_grad``. Those of numgrad also ``_plan`` one launch for all parameters
+    of a group whose memory is contiguous and apart; the others go through ``update``, to the same
+    bits.
 
     Args:
         params: tensors, or dicts with a list of tensors under ``params`` and options of their own.
@@ -43,6 +46,14 @@ class Optimizer:
     kept: ClassVar[tuple[str, ...]] = ()
     """Names of the tensors that ``update`` keeps in the state, if the class itself tells them, that
     which is always there first: by these the state of another kind of optimizer is refused."""
+
+    _planned_update: ClassVar[bool] = False
+    """Whether the class that defines ``update`` also defines ``_plan``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if {"update", "advance"} & vars(cls).keys():
+            cls._planned_update = "_plan" in vars(cls)
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -153,11 +164,24 @@ class Optimizer:
                 loss = closure()
         with no_grad():
             for group in self.param_groups:
-                for param in group["params"]:
-                    if param.requires_grad and param.grad is not None:
-                        grad = plain(param.grad, param.shape)
-                        self.update(param, grad, self.state[param], group)
+                self._step_group(group)
         return loss
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        params: Sequence[Any] = [
+            p for p in group["params"] if p.requires_grad and p.grad is not None
+        ]
+        planned = self._plan(group) if self._planned_update else None
+        if planned is not None:
+            params = launching.update(f"{type(self).__name__}.step", planned, self.state, params)
+        for param in params:
+            self.update(param, plain(param.grad, param.shape), self.state[param], group)
+
+    def _plan(self, group: dict[str, Any]) -> "launching.Step | None":
+        """How a kernel does what ``update`` does, to all parameters of a group at once; None if it
+        cannot. Only asked of the class that defines ``update``: a subclass with an ``update`` of
+        its own is not bypassed."""
+        return None
 
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..graph import storage
-from ..ops.creation import zeros_like
 from ..tensor import Tensor
+from .launching import Step, simple, zeros_of
 from .optimizer import Optimizer, number, rate_of, refuse
 
 
@@ -66,16 +66,33 @@ class RMSprop(Optimizer):
             if not number("RMSprop", name, group[name]) >= 0:
                 raise refuse("RMSprop", f"{name} >= 0", name, group[name], "pass 0 or more")
 
+    def _plan(self, group: dict[str, Any]) -> Step | None:
+        rate, alpha, eps = rate_of(group), group["alpha"], group["eps"]
+        momentum, decay = group["momentum"], group["weight_decay"]
+        if not simple(rate, alpha, eps, momentum, decay):
+            return None
+        centered = bool(group["centered"])
+        names = (
+            "square_avg",
+            "momentum_buffer" if momentum > 0 else "",
+            "grad_avg" if centered else "",
+        )
+
+        def own(param: Tensor, state: dict[str, Any]) -> tuple[float, float]:
+            zeros_of(param, state, names)
+            state["step"] = state.get("step", 0) + 1
+            return 0, 0
+
+        kernel = "rmsprop" + "_momentum" * (momentum > 0) + "_centered" * centered
+        return Step(kernel, (-rate, decay, alpha, 1 - alpha, eps, momentum), names, own)
+
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> None:
         alpha, momentum = group["alpha"], group["momentum"]
         names = ["square_avg"] + ["momentum_buffer"] * (momentum > 0)
         names += ["grad_avg"] * bool(group["centered"])
-        for name in names:
-            if name not in state:
-                state[name] = zeros_like(param)
-                state[name].storage.move_to(storage.OPTIMIZER)
+        zeros_of(param, state, names)
         state["step"] = state.get("step", 0) + 1
         square = state["square_avg"]
         with storage.category(storage.WORKSPACE):

@@ -6,6 +6,7 @@ from typing import Any
 from ..graph import storage
 from ..ops.creation import empty_like
 from ..tensor import Tensor
+from .launching import Step, simple
 from .optimizer import Optimizer, number, rate_of, refuse
 
 
@@ -70,6 +71,16 @@ class SGD(Optimizer):
                 f"momentum={group['momentum']}, dampening={group['dampening']}"
             )
 
+    def _plan(self, group: dict[str, Any]) -> Step | None:
+        rate, momentum, decay = rate_of(group), group["momentum"], group["weight_decay"]
+        if not simple(rate, momentum, decay, group["dampening"]):
+            return None
+        numbers = (-rate, decay, momentum, 1 - group["dampening"])
+        if not momentum:
+            return Step("sgd", numbers, (), lambda param, state: (0, 0))
+        kernel = "sgd_nesterov" if group["nesterov"] else "sgd_momentum"
+        return Step(kernel, numbers, self.kept, _first)
+
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> None:
@@ -91,3 +102,12 @@ class SGD(Optimizer):
                 else:
                     grad = grad.add(buffer, alpha=momentum)
         param.add_(grad, alpha=-rate_of(group))
+
+
+def _first(param: Tensor, state: dict[str, Any]) -> tuple[float, float]:
+    """Whether this is the first step of a parameter, for which the buffer is made."""
+    if state.get("momentum_buffer") is not None:
+        return 0, 0
+    buffer = state["momentum_buffer"] = empty_like(param)
+    buffer.storage.move_to(storage.OPTIMIZER)
+    return 1, 0

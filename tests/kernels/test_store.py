@@ -433,7 +433,7 @@ def test_after_a_failed_write_nothing_is_compiled_twice(monkeypatch, tmp_path):
 
     monkeypatch.setattr(store, "stats", store.Stats())
     monkeypatch.setattr(store, "_unwritable", True)
-    assert store._compile(build, tmp_path / "kernel") == "compiled"
+    assert store._compile(build, tmp_path / "kernel", "a kernel") == "compiled"
     assert asked == [None] and store.stats.compiled == 1
 
 

@@ -381,15 +381,23 @@ def test_memory_is_optimizer_state():
         del optimizer
 
 
+class Own(Adam):
+    """One whose update is its own, so each parameter goes through it."""
+
+    def update(self, param, grad, state, group):
+        super().update(param, grad, state, group)
+
+
 @pytest.mark.parametrize(
     ("make", "temporaries"),
     [
         (lambda p: SGD(p), 0),
-        (lambda p: SGD(p, momentum=0.9), 0),
-        (lambda p: SGD(p, weight_decay=0.1), 1),
-        (lambda p: SGD(p, weight_decay=0.1, momentum=0.9, nesterov=True), 1),
-        (lambda p: Adam(p), 1),
-        (lambda p: Adam(p, amsgrad=True, weight_decay=0.1), 1),
+        (lambda p: SGD(p, weight_decay=0.1, momentum=0.9, nesterov=True), 0),
+        (lambda p: Adam(p), 0),
+        (lambda p: Adam(p, amsgrad=True, weight_decay=0.1), 0),
+        (lambda p: RMSprop(p, momentum=0.9, centered=True), 0),
+        (lambda p: Own(p), 1),
+        (lambda p: Own(p, amsgrad=True, weight_decay=0.1), 1),
     ],
 )
 def test_temporaries(make, temporaries):

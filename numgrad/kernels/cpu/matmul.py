@@ -9,6 +9,7 @@ Which order an element's products are added in depends on m, n, k and the stride
 alone, never on the items a worker is given: the result has the same bits for any number of workers.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -71,23 +72,36 @@ CHUNK = 512
 CHUNK_BYTES = 8 * CHUNK
 ITEM = 16
 """Rows or columns in one item."""
-STACK_BYTES = 16384
+STACK_BYTES = 98304
 """Workspace up to this size is on the kernel's own stack."""
+PARALLEL_MIN = 1 << 20
+"""Multiplications above which a product is worth several threads."""
 
 
 def _round_up(value, multiple):
     return (value + multiple - 1) // multiple * multiple
 
 
-def plan(m: int, n: int, k: int, batch: int, itemsize: int) -> tuple[int, int]:
-    """How a float product is split: ``(items, workspace bytes for each worker)``.
+class Plan(NamedTuple):
+    """How a product is split."""
+
+    items: int
+    workspace_bytes: int
+    """For each worker; integers need none."""
+    parallel: bool
+    """Whether it is worth several threads."""
+
+
+@functools.lru_cache(1024)
+def plan(m: int, n: int, k: int, batch: int, itemsize: int) -> Plan:
+    """How a product is split.
 
     An item is a strip of at most 16 rows or columns of the longer side of one matrix of the batch,
     or the whole matrix where the batch is large. Give every worker one contiguous range of items:
     what a strip needs of the other operand is packed once a range.
     """
     if not m * n * batch:
-        return 0, 0
+        return Plan(0, 0, False)
     items = batch if batch >= 64 else batch * -(-max(m, n) // ITEM)
     nr = VECTORS * v.lanes_of(itemsize)
     depth = _round_up(min(k, KC), 16)
@@ -96,7 +110,8 @@ def plan(m: int, n: int, k: int, batch: int, itemsize: int) -> tuple[int, int]:
     else:
         elements = max(_block_elements(m, n, depth, nr), _block_elements(n, m, depth, nr))
     size = _round_up(elements * itemsize, 64) + 64
-    return items, 0 if size <= STACK_BYTES else size
+    parallel = batch * m * n * k >= PARALLEL_MIN
+    return Plan(items, 0 if size <= STACK_BYTES else size, parallel)
 
 
 def _block_elements(m, n, depth, nr):

@@ -134,12 +134,12 @@ def multiply_add_value(builder, a, b, c):
     return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), [a, b, c])
 
 
-def prefetch_value(builder, pointer_):
-    """Ask for the cache line at ``pointer_``, which may be any address at all."""
+def prefetch_value(builder, pointer_, write=False):
+    """Ask for the cache line at ``pointer_``, which may be any address at all; to be written to."""
     signature = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     fetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
-    read, all_levels, data = (ir.Constant(I32, i) for i in (0, 3, 1))
-    builder.call(fetch, [builder.bitcast(pointer_, I8.as_pointer()), read, all_levels, data])
+    how, all_levels, data = (ir.Constant(I32, i) for i in (int(write), 3, 1))
+    builder.call(fetch, [builder.bitcast(pointer_, I8.as_pointer()), how, all_levels, data])
 
 
 def _lanes_between(builder, type_, first, last):

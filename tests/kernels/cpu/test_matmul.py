@@ -90,7 +90,7 @@ def multiply(x, y, out, bias=None, beta=0, workers=1, threads=False):
     batch, m, n = out.shape
     k = x.shape[2]
     kernel = matmul.KERNELS[x.dtype.name]
-    items, each = matmul.plan(m, n, k, batch, x.itemsize)
+    items, each, _ = matmul.plan(m, n, k, batch, x.itemsize)
     workspace = np.full(each * workers + 64, 0xFF, np.uint8)  # not a number, in any float
     (xb, xr, xc), (yb, yr, yc), (ob, orow, oc) = elements(x), elements(y), elements(out)
     slots = matmul.Slots(
@@ -259,7 +259,7 @@ def test_same_bits_for_any_split(dtype, shape):
 def test_plan_balances():
     """The busiest of 2 to 16 workers has at most a quarter more than its share."""
     for m, n in [(512, 512), (1000, 1000), (64, 3136), (4096, 32), (2048, 2048)]:
-        items, _ = matmul.plan(m, n, 512, 1, 4)
+        items = matmul.plan(m, n, 512, 1, 4).items
         for workers in range(2, 17):
             if items >= 4 * workers:
                 busiest = max(hi - lo for lo, hi in splits(items, workers))

@@ -1,0 +1,518 @@
+"""Stride-1 3×3 convolution on the CPU by Winograd's F(4×4, 3×3), NCHW in and out.
+
+Inputs and weights are transformed, multiplied position by position as small matrix products over
+channels, and transformed back (``winograd_tile``). Channels are vectors: rows of an image are
+transposed, a vector of channels by a vector of columns at a time, on the way in and on the way out.
+
+A *unit* is a segment of a row of tiles in one image, a *panel* two vectors of output channels. There
+are two orders, of the same bits, since an element's products are always added in order of channels:
+
+* many tiles: a worker takes *blocks* of units, transforms them and goes through all panels, so that
+  what it reads stays in its cache;
+* few tiles, or weights too large to be kept transformed: all inputs first, channel by channel, then
+  panel by panel, each with its weights, which are transformed as they come if need be.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from ..native import load_i64, stack
+from . import vector as v
+from .tile import pack
+from .vector import for_this_cpu, subroutine
+from .winograd_tile import (
+    COLUMNS,
+    POSITIONS,
+    ROWS,
+    SPAN,
+    TILE,
+    input_transform,
+    output_transform,
+    product_large,
+    product_middle,
+    product_small,
+    weight_transform,
+)
+
+WEIGHTS, BLOCKS, INPUTS, PANELS = range(4)
+"""The steps: what an item of a launch is."""
+
+SEGMENT = 28
+"""Most tiles of a row in one unit."""
+BLOCK = 28
+"""Tiles that a worker transforms at a time: their channels and a panel of weights stay in L2."""
+WEIGHT_CHANNELS = 64
+"""Channels whose weights are transformed at a time where they are not kept."""
+
+
+class Slots(NamedTuple):
+    """The int64 slots, in order. Strides count elements; columns of x and out are contiguous."""
+
+    step: int
+    images: int
+    channels: int
+    outputs: int
+    """Output channels."""
+    height: int
+    width: int
+    out_height: int
+    out_width: int
+    padding_h: int
+    padding_w: int
+    x: int
+    x_n: int
+    x_c: int
+    x_h: int
+    w: int
+    w_output: int
+    w_channel: int
+    w_tap: int
+    """1, or -1 if the taps are in reverse order (and ``w`` is the address of the last)."""
+    out: int
+    out_n: int
+    out_c: int
+    out_h: int
+    scale: int
+    """Addresses of a vector over output channels, or 0."""
+    shift: int
+    residual: int
+    """Address of a tensor of out's shape, or 0, and its strides; columns are contiguous."""
+    residual_n: int
+    residual_c: int
+    residual_h: int
+    clamp: int
+    """Address of the least and the greatest result, or 0."""
+    weights: int
+    """Address of all transformed weights, (panel, position, channel, 2 vectors), or 0."""
+    inputs: int
+    """Address of the transformed inputs, shared by all workers; unused by BLOCKS."""
+    input_block: int
+    """Elements from one vector of channels of them to the next, and from a position to the next."""
+    input_position: int
+    product_column: int
+    """The same for products: from one vector of a panel to the next, and between positions."""
+    product_position: int
+    segment: int
+    segments: int
+    """Tiles of a unit, and units of a row of tiles."""
+    tile_rows: int
+    units: int
+    """Units of a block."""
+    workspace: int
+    workspace_bytes: int
+    """Of each worker; worker w owns the w-th part."""
+    products: int
+    """Bytes from there to the products, the strip of pixels, the weights."""
+    strip: int
+    own_weights: int
+
+
+(
+    STEP, IMAGES, CHANNELS, OUTPUTS, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, PADDING_H, PADDING_W,
+    X, X_N, X_C, X_H, W, W_OUTPUT, W_CHANNEL, W_TAP, OUT, OUT_N, OUT_C, OUT_H,
+    SCALE, SHIFT, RESIDUAL, RESIDUAL_N, RESIDUAL_C, RESIDUAL_H, CLAMP,
+    WEIGHTS_AT, INPUTS_AT, INPUT_BLOCK, INPUT_POSITION, PRODUCT_COLUMN, PRODUCT_POSITION,
+    SEGMENT_TILES, SEGMENTS, TILE_ROWS, UNITS, WORKSPACE, WORKSPACE_BYTES,
+    PRODUCTS_AT, STRIP_AT, OWN_WEIGHTS,
+) = range(len(Slots._fields))  # fmt: skip
+
+LARGE, MIDDLE, SMALL = ROWS
+PIXEL_SQUARE = 4 * 16 * 16
+"""Bytes of a square of elements, a vector wide, of the widest vectors."""
+PIXEL = 4 * 16
+_LANES = v.lanes_of(4)
+RAW_ELEMENTS = 9 * _LANES * COLUMNS * _LANES + _LANES
+"""Taps of a vector of channels for a panel."""
+OWN_ELEMENTS = POSITIONS * (WEIGHT_CHANNELS * COLUMNS + 1) * _LANES
+
+
+def up(value: int, multiple: int) -> int:
+    """``value`` rounded up to a multiple."""
+    return (value + multiple - 1) // multiple * multiple
+
+
+class Plan(NamedTuple):
+    """Sizes that follow from the shapes; element counts unless they say bytes."""
+
+    blocks: int
+    """Vectors of input channels."""
+    panels: int
+    segment: int
+    segments: int
+    tile_rows: int
+    all_units: int
+    units: int
+    """Units of a block, and their tiles."""
+    weight_elements: int
+
+    def tiles(self, units: int) -> int:
+        """Tiles of so many units, with room for a whole product at the end."""
+        return units * self.segment + LARGE
+
+    def input_strides(self, units: int) -> tuple[int, int]:
+        """``(input_block, input_position)``; one vector more, so that not all begin in one set of
+        a cache."""
+        lanes = v.lanes_of(4)
+        block = (self.tiles(units) + 1) * lanes
+        return block, self.blocks * block + lanes
+
+    def product_strides(self, units: int) -> tuple[int, int]:
+        """``(product_column, product_position)``."""
+        lanes = v.lanes_of(4)
+        column = (self.tiles(units) + 1) * lanes
+        return column, COLUMNS * column + lanes
+
+    def strip_elements(self, units: int) -> int:
+        """The pixels that so many units of one image read; also room for what a row of them
+        writes."""
+        lanes = v.lanes_of(4)
+        rows = TILE * units + 2 if self.segments == 1 else SPAN
+        return (rows * self.strip_width() + lanes) * lanes
+
+    def strip_width(self) -> int:
+        """Pixels in a row of a strip."""
+        return up(TILE * self.segment + 2, v.lanes_of(4))
+
+
+def plan(images: int, channels: int, outputs: int, out_height: int, out_width: int) -> Plan:
+    """How a convolution is cut up."""
+    lanes = v.lanes_of(4)
+    across, down = -(-out_width // TILE), -(-out_height // TILE)
+    segments = -(-across // SEGMENT)
+    segment = -(-across // segments)
+    all_units = images * down * segments
+    blocks, panels = -(-channels // lanes), -(-outputs // (COLUMNS * lanes))
+    units = min(max(1, BLOCK // segment), all_units)
+    size = panels * POSITIONS * (blocks * COLUMNS * lanes + 1) * lanes
+    return Plan(blocks, panels, segment, segments, down, all_units, units, size)
+
+
+# ----------------------------------------------------------------------------------------- weights
+
+
+@njit(inline="always")
+def _weight_position(t, blocks):
+    """Elements from one position of so many vectors of channels to the next: one vector more, since
+    a power of two would have all positions share a set of the cache."""
+    size = v.lanes(t)
+    return (blocks * COLUMNS * size + 1) * size
+
+
+@subroutine
+def _transform_weights(t, args, panel, c0, c1, target, raw):
+    """Weights of the channels [c0, c1) for a panel: ``target[position, c - c0, 2 vectors]``.
+
+    ``raw`` has room for 9 taps of one vector of channels. Channels that do not exist are zeros,
+    since what their inputs are multiplied by must be finite; those of outputs are undefined.
+    """
+    size = v.lanes(t)
+    width = COLUMNS * size
+    channels = load_i64(args, CHANNELS)
+    w, w_channel, w_tap = load_i64(args, W), load_i64(args, W_CHANNEL), load_i64(args, W_TAP)
+    w_output = load_i64(args, W_OUTPUT)
+    first = panel * width
+    count = v.least(width, load_i64(args, OUTPUTS) - first)
+    position = _weight_position(t, (c1 - c0) // size)
+    # Of a row of taps in reverse order the first in memory is the last.
+    start = first * w_output - (8 if w_tap < 0 else 0)
+    begin = 8 * width if w_tap < 0 else 0
+    for c in range(c0, c1, size):
+        present = v.greatest(v.least(size, channels - c), 0)
+        if w_channel == 9:
+            pack(t, w, start + c * 9, w_output, 1, count, 9 * present, width, raw, 0)
+        else:
+            for q in range(present):
+                at = start + (c + q) * w_channel
+                pack(t, w, at, w_output, 1, count, 9, width, raw, 9 * q * width)
+        for q in range(size):
+            # What comes next, of which every line lies in another row, arrives meanwhile.
+            for r in range(q * COLUMNS, v.least((q + 1) * COLUMNS, count)):
+                ahead = start + r * w_output + (c + size) * 9
+                for line in range(0, 9 * size, size):
+                    v.prefetch(t, w, ahead + line)
+            to = (c - c0 + q) * width
+            for j in range(0, width, size):
+                if q < present:
+                    at = 9 * q * width + begin + j
+                    weight_transform(t, raw, at, target, to + j, w_tap * width, position)
+                else:
+                    for p in range(POSITIONS):
+                        v.store(target, p * position + to + j, v.splat(t))
+
+
+# ------------------------------------------------------------------------------------------ inputs
+
+
+@subroutine
+def _read_pixels(t, args, n, block, first_row, rows, first, width, strip):
+    """Rows of an image as pixels of one vector of channels; 0 outside of it.
+
+    ``strip[i * width + j]`` is the pixel in row ``first_row + i`` and column ``first + j``.
+    """
+    size = v.lanes(t)
+    square = stack(PIXEL_SQUARE)
+    height, columns = load_i64(args, HEIGHT), load_i64(args, WIDTH)
+    x, x_c = load_i64(args, X), load_i64(args, X_C)
+    present = v.least(size, load_i64(args, CHANNELS) - block * size)
+    image = n * load_i64(args, X_N) + block * size * x_c
+    start = v.greatest(first, 0)
+    stop = v.least(first + width, columns)
+    for i in range(rows):
+        y = first_row + i
+        row = i * width
+        if y < 0 or y >= height or stop <= start:
+            for j in range(width):
+                v.store(strip, (row + j) * size, v.splat(t))
+        else:
+            for j in range(start - first):
+                v.store(strip, (row + j) * size, v.splat(t))
+            at = image + y * load_i64(args, X_H)
+            for q in range(start, stop, size):
+                to = (row + q - first) * size
+                if q + size <= columns and present == size:
+                    v.transpose(t, x, at + q, x_c, size, strip, to, size)
+                else:
+                    for c in range(size):
+                        there = columns - q if c < present else 0
+                        value = v.load_some(t, x, at + c * x_c + q, there)
+                        v.store(square, c * size, value)
+                    v.transpose(t, square, 0, size, size, strip, to, size)
+            for j in range(stop - first, width):
+                v.store(strip, (row + j) * size, v.splat(t))
+
+
+@njit(inline="always")
+def _run_length(args, unit, last):
+    """How many units from ``unit`` on are read at once: rows of tiles of one image."""
+    if load_i64(args, SEGMENTS) > 1:
+        return 1
+    rows = load_i64(args, TILE_ROWS)
+    return v.least(rows - unit % rows, last - unit)
+
+
+@subroutine
+def _transform_inputs(t, args, u0, u1, block0, block1, target, strip):
+    """The transformed tiles of the units [u0, u1), vectors of channels [block0, block1)."""
+    size = v.lanes(t)
+    segment, segments = load_i64(args, SEGMENT_TILES), load_i64(args, SEGMENTS)
+    tile_rows = load_i64(args, TILE_ROWS)
+    input_block = load_i64(args, INPUT_BLOCK)
+    position = load_i64(args, INPUT_POSITION)
+    width = (TILE * segment + 2 + size - 1) // size * size
+    for block in range(block0, block1):
+        u = u0
+        while u < u1:
+            count = _run_length(args, u, u1)
+            band = u // segments
+            n = band // tile_rows
+            first_row = (band - n * tile_rows) * TILE - load_i64(args, PADDING_H)
+            first = (u - band * segments) * segment * TILE - load_i64(args, PADDING_W)
+            rows = TILE * count + 2
+            _read_pixels(t, args, n, block, first_row, rows, first, width, strip)
+            for i in range(count):
+                for j in range(segment):
+                    at = (i * TILE * width + j * TILE) * size
+                    to = block * input_block + ((u + i - u0) * segment + j) * size
+                    input_transform(t, strip, at, target, to, width * size, position)
+            u += count
+
+
+# ---------------------------------------------------------------------------------------- products
+
+
+@subroutine
+def _multiply(t, args, tiles, inputs, block0, block1, weights, products, add_out):
+    """Products of all positions for one panel: ``products[position, vector, tile]``."""
+    size = v.lanes(t)
+    input_block = load_i64(args, INPUT_BLOCK)
+    column = load_i64(args, PRODUCT_COLUMN)
+    blocks = block1 - block0
+    for p in range(POSITIONS):
+        a = p * load_i64(args, INPUT_POSITION) + block0 * input_block
+        b = p * _weight_position(t, blocks)
+        c = p * load_i64(args, PRODUCT_POSITION)
+        i = 0
+        while i < tiles:
+            left = tiles - i
+            at, to = a + i * size, c + i * size
+            if left >= LARGE - 1 and (left <= LARGE or left > 2 * MIDDLE):
+                product_large(
+                    t, inputs, at, input_block, blocks, weights, b, products, to, column, add_out
+                )
+                i += LARGE
+            elif left > SMALL:
+                product_middle(
+                    t, inputs, at, input_block, blocks, weights, b, products, to, column, add_out
+                )
+                i += MIDDLE
+            else:
+                product_small(
+                    t, inputs, at, input_block, blocks, weights, b, products, to, column, add_out
+                )
+                i += SMALL
+
+
+# ----------------------------------------------------------------------------------------- outputs
+
+
+@subroutine
+def _write_pixels(t, args, strip, at, n, row, column, first, count, present):
+    """``count`` pixels of one vector of output channels, of which ``present`` exist, to a row of
+    out, with residual and clamp."""
+    size = v.lanes(t)
+    square = stack(PIXEL_SQUARE)
+    out, out_c = load_i64(args, OUT), load_i64(args, OUT_C)
+    residual, clamp = load_i64(args, RESIDUAL), load_i64(args, CLAMP)
+    to = n * load_i64(args, OUT_N) + first * out_c + row * load_i64(args, OUT_H) + column
+    if count >= size and present == size and residual == 0 and clamp == 0:
+        v.transpose(t, strip, at, size, size, out, to, out_c)
+    else:
+        v.transpose(t, strip, at, size, size, square, 0, size)
+        residual_c = load_i64(args, RESIDUAL_C)
+        beside = n * load_i64(args, RESIDUAL_N) + first * residual_c + column
+        beside += row * load_i64(args, RESIDUAL_H)
+        for c in range(present):
+            value = v.load(t, square, c * size)
+            if residual:
+                value = v.add(value, v.load_some(t, residual, beside + c * residual_c, count))
+            if clamp:
+                least, greatest = v.get(t, clamp, 0), v.get(t, clamp, 1)
+                value = v.clamp(value, v.splat(least), v.splat(greatest))
+            v.store_some(out, to + c * out_c, value, count)
+
+
+@subroutine
+def _transform_outputs(t, args, u0, u1, panel, products, strip):
+    """The outputs of the units [u0, u1) for a panel."""
+    size = v.lanes(t)
+    scale, shift = stack(PIXEL), stack(PIXEL)
+    segment, segments = load_i64(args, SEGMENT_TILES), load_i64(args, SEGMENTS)
+    tile_rows = load_i64(args, TILE_ROWS)
+    height, width = load_i64(args, OUT_HEIGHT), load_i64(args, OUT_WIDTH)
+    position = load_i64(args, PRODUCT_POSITION)
+    across = (TILE * segment + size - 1) // size * size
+    for j in range(COLUMNS):
+        channel = (panel * COLUMNS + j) * size
+        present = v.least(size, load_i64(args, OUTPUTS) - channel)
+        if present > 0:
+            v.store(scale, 0, v.splat(v.rounded(t, 1.0)))
+            v.store(shift, 0, v.splat(t))
+            base = load_i64(args, SCALE)
+            if base:
+                v.store(scale, 0, v.load_some(t, base, channel, present))
+            base = load_i64(args, SHIFT)
+            if base:
+                v.store(shift, 0, v.load_some(t, base, channel, present))
+            for u in range(u0, u1):
+                band = u // segments
+                n = band // tile_rows
+                row = (band - n * tile_rows) * TILE
+                first = (u - band * segments) * segment * TILE
+                for i in range(segment):
+                    at = j * load_i64(args, PRODUCT_COLUMN) + ((u - u0) * segment + i) * size
+                    to = i * TILE * size
+                    output_transform(
+                        t, products, at, strip, to, position, across * size, scale, shift
+                    )
+                for i in range(v.least(TILE, height - row)):
+                    last = v.least(TILE * segment, width - first)
+                    for q in range(0, last, size):
+                        at = (i * across + q) * size
+                        count = v.least(last - q, size)
+                        _write_pixels(
+                            t, args, strip, at, n, row + i, first + q, channel, count, present
+                        )
+
+
+# ------------------------------------------------------------------------------------------- steps
+
+
+@subroutine
+def _block(t, args, u0, u1, workspace):
+    """All of a block of units."""
+    size = v.lanes(t)
+    channels = load_i64(args, CHANNELS)
+    blocks = (channels + size - 1) // size
+    panels = (load_i64(args, OUTPUTS) + COLUMNS * size - 1) // (COLUMNS * size)
+    products = workspace + load_i64(args, PRODUCTS_AT)
+    strip = workspace + load_i64(args, STRIP_AT)
+    weights = load_i64(args, WEIGHTS_AT)
+    bytes_ = v.itemsize(t)
+    _transform_inputs(t, args, u0, u1, 0, blocks, workspace, strip)
+    for panel in range(panels):
+        there = weights + panel * POSITIONS * _weight_position(t, blocks) * bytes_
+        tiles = (u1 - u0) * load_i64(args, SEGMENT_TILES)
+        _multiply(t, args, tiles, workspace, 0, blocks, there, products, 0)
+        _transform_outputs(t, args, u0, u1, panel, products, strip)
+
+
+@subroutine
+def _panel(t, args, panel, workspace):
+    """All of a panel, from inputs that are transformed already."""
+    size = v.lanes(t)
+    channels = load_i64(args, CHANNELS)
+    blocks = (channels + size - 1) // size
+    units = (
+        load_i64(args, IMAGES) * load_i64(args, TILE_ROWS) * load_i64(args, SEGMENTS)
+    )
+    tiles = units * load_i64(args, SEGMENT_TILES)
+    products = workspace + load_i64(args, PRODUCTS_AT)
+    strip = workspace + load_i64(args, STRIP_AT)
+    inputs, weights = load_i64(args, INPUTS_AT), load_i64(args, WEIGHTS_AT)
+    if weights:
+        there = weights + panel * POSITIONS * _weight_position(t, blocks) * v.itemsize(t)
+        _multiply(t, args, tiles, inputs, 0, blocks, there, products, 0)
+    else:
+        own = workspace + load_i64(args, OWN_WEIGHTS)
+        step = WEIGHT_CHANNELS // size
+        for b0 in range(0, blocks, step):
+            b1 = v.least(b0 + step, blocks)
+            _transform_weights(t, args, panel, b0 * size, b1 * size, own, strip)
+            _multiply(t, args, tiles, inputs, b0, b1, own, products, b0)
+    _transform_outputs(t, args, 0, units, panel, products, strip)
+
+
+@njit(inline="always")
+def _winograd(t, args, lo, hi, worker):
+    size = v.lanes(t)
+    step = load_i64(args, STEP)
+    workspace = load_i64(args, WORKSPACE) + worker * load_i64(args, WORKSPACE_BYTES)
+    blocks = (load_i64(args, CHANNELS) + size - 1) // size
+    all_units = load_i64(args, IMAGES) * load_i64(args, TILE_ROWS) * load_i64(args, SEGMENTS)
+    if step == INPUTS:
+        strip = workspace + load_i64(args, STRIP_AT)
+        target = load_i64(args, INPUTS_AT)
+        _transform_inputs(t, args, 0, all_units, lo, hi, target, strip)
+    else:
+        for item in range(hi - lo):
+            if step == WEIGHTS:
+                panel = (lo + item) * POSITIONS * _weight_position(t, blocks)
+                target = load_i64(args, WEIGHTS_AT) + panel * v.itemsize(t)
+                _transform_weights(t, args, lo + item, 0, blocks * size, target, workspace)
+            elif step == BLOCKS:
+                units = load_i64(args, UNITS)
+                first = (lo + item) * units
+                _block(t, args, first, v.least(first + units, all_units), workspace)
+            else:
+                _panel(t, args, lo + item, workspace)
+
+
+@for_this_cpu
+def winograd_float32(args, lo, hi, worker):
+    """``out[n, k, i, j] = e(Σ_{c, r, s} w[k, c, r, s] · x[n, c, i + r - padding, j + s - padding])``,
+    3×3 taps, float32, with the epilogue ``e(a) = clamp(a · scale[k] + shift[k] + residual)``.
+
+    Args: the address of the int64 :class:`Slots`. Items are those of the step: panels (WEIGHTS,
+    PANELS), blocks of units (BLOCKS), vectors of channels (INPUTS). Any split into ranges gives the
+    same bits, and so do the two orders, BLOCKS or INPUTS and PANELS.
+
+    Strides: any, with contiguous columns of x, out and residual, and taps of w in one run.
+
+    Not checked: addresses, shapes, overlap of out with anything, that the weights are those of w.
+
+    Rounding: see :data:`numgrad.kernels.winograd.ERROR`. An infinite or not finite input makes the
+    whole tile nan, and so may one near the largest float32.
+    """  # noqa: E501
+    _winograd(np.float32(0), args, lo, hi, worker)

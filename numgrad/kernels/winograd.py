@@ -1,0 +1,157 @@
+"""Launching convolutions by Winograd's minimal filtering: when it applies, and in which order.
+
+It takes a quarter of the multiplications of the definition and rounds more. It applies to 3×3 taps
+of stride 1 in float32, one group, and enough channels; ``enabled`` switches it off.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import launch
+from .cpu import winograd as kernels
+from .cpu.winograd import BLOCKS, INPUTS, PANELS, POSITIONS, WEIGHTS, Plan, Slots, up
+
+enabled = True
+
+MIN_CHANNELS = 16
+MIN_SIDE = 4
+"""Least channels on both sides, and least rows and columns of the result."""
+KEPT_BYTES = 16 << 20
+"""Transformed weights above this size are made anew in each call, in parts that stay in cache."""
+FEW_BLOCKS = 2
+"""Blocks a worker below which the order by panels is taken: it splits more evenly."""
+PARALLEL_MIN = 1 << 19
+"""Multiplications above which several threads are worth it."""
+TILE_PIXELS = 4
+PART_SLACK = 64
+FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
+
+Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
+Kept = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
+"""``kept(kind, elements, fill)``: what is derived from the weight, from an earlier call or made."""
+
+
+def applies(out: np.ndarray, x: np.ndarray, w: np.ndarray, stride: Any, dilation: Any) -> bool:
+    """Whether the convolution of x (n, c, h, w) with w (groups, k, c, r, s) may go this way."""
+    return (
+        enabled
+        and w.shape[0] == 1
+        and w.shape[3:] == (3, 3)
+        and tuple(stride) == tuple(dilation) == (1, 1)
+        and out.dtype == FLOAT32
+        and min(w.shape[1:3]) >= MIN_CHANNELS
+        and min(out.shape[2:]) >= MIN_SIDE
+        and out.strides[3] == x.strides[3] == 4
+        and w.strides[-1] in (4, -4)
+        and w.strides[-2] == 3 * w.strides[-1]
+    )
+
+
+def convolve(
+    out: np.ndarray,
+    x: np.ndarray,
+    w: np.ndarray,
+    padding: tuple[int, int],
+    workspace: Workspace,
+    kept: Kept | None = None,
+    *,
+    scale: np.ndarray | None = None,
+    shift: np.ndarray | None = None,
+    residual: np.ndarray | None = None,
+    clamp: np.ndarray | None = None,
+) -> None:
+    """As ``numgrad.kernels.convolution.convolve`` with stride and dilation 1, where `applies`."""
+    images, channels, height, width = x.shape
+    outputs, out_height, out_width = out.shape[1:]
+    plan = kernels.plan(images, channels, outputs, out_height, out_width)
+    slots = dict.fromkeys(Slots._fields, 0)
+    slots.update(
+        images=images, channels=channels, outputs=outputs, height=height, width=width,
+        out_height=out_height, out_width=out_width, padding_h=padding[0], padding_w=padding[1],
+        segment=plan.segment, segments=plan.segments, tile_rows=plan.tile_rows, units=plan.units,
+    )  # fmt: skip
+    for name, array in (("x", x), ("out", out), ("residual", residual)):
+        if array is not None:
+            slots[name] = launch.address(array)
+            for axis, stride in zip("nch", array.strides, strict=False):
+                slots[f"{name}_{axis}"] = stride // 4
+    slots["w"] = launch.address(w)
+    slots["w_output"], slots["w_channel"] = w.strides[0] // 4, w.strides[1] // 4
+    slots["w_tap"] = w.strides[3] // 4
+    for name, vector in (("scale", scale), ("shift", shift), ("clamp", clamp)):
+        slots[name] = launch.address_or_0(vector)
+    products = out.size // TILE_PIXELS * channels
+    workers = launch.get_num_threads() if products >= PARALLEL_MIN else 1
+    call = _Call(plan, slots, workers, workspace)
+    call.weights(kept)
+    if plan.all_units >= plan.units * FEW_BLOCKS * workers and slots["weights"]:
+        call.by_blocks()
+    else:
+        call.by_panels()
+
+
+class _Call:
+    """The launches of one convolution."""
+
+    def __init__(
+        self, plan: Plan, slots: dict[str, int], workers: int, workspace: Workspace
+    ) -> None:
+        self.plan, self.slots, self.workers, self.workspace = plan, slots, workers, workspace
+
+    def launch(self, step: int, items: int, *sizes: int) -> None:
+        """One step. ``sizes`` are the elements of each part of a worker's workspace."""
+        slots, places = self.slots, [0]
+        for size in sizes:
+            places.append(places[-1] + up(4 * size + PART_SLACK, 64))
+        memory = self.workspace((places[-1] * self.workers,), UINT8)
+        slots["step"] = step
+        slots["workspace"], slots["workspace_bytes"] = launch.address(memory), places[-1]
+        for name, place in zip(("products", "strip", "own_weights"), places[1:], strict=False):
+            slots[name] = place
+        launch.ranged(
+            kernels.winograd_float32, Slots(**slots), items, workers=self.workers
+        )
+
+    def weights(self, kept: Kept | None) -> None:
+        """Transform the weights, unless that is done or is better done in parts."""
+        size = self.plan.weight_elements
+        if 4 * size > KEPT_BYTES:
+            return
+
+        def fill(target: np.ndarray) -> None:
+            self.slots["weights"] = launch.address(target)
+            self.launch(WEIGHTS, self.plan.panels, kernels.RAW_ELEMENTS)
+
+        if kept is None:
+            self.transformed = self.workspace((size,), FLOAT32)
+            fill(self.transformed)
+        else:
+            self.transformed = kept("winograd", size, fill)
+        self.slots["weights"] = launch.address(self.transformed)
+
+    def _strides(self, units: int) -> tuple[int, int]:
+        """Set the strides of transformed inputs and of products; the elements of both."""
+        slots, plan = self.slots, self.plan
+        slots["input_block"], slots["input_position"] = plan.input_strides(units)
+        slots["product_column"], slots["product_position"] = plan.product_strides(units)
+        return POSITIONS * slots["input_position"], POSITIONS * slots["product_position"]
+
+    def by_blocks(self) -> None:
+        """Blocks of units, each through all panels."""
+        plan = self.plan
+        inputs, products = self._strides(plan.units)
+        strip = plan.strip_elements(plan.units)
+        self.launch(BLOCKS, -(-plan.all_units // plan.units), inputs, products, strip)
+
+    def by_panels(self) -> None:
+        """All inputs, then panel by panel."""
+        plan = self.plan
+        inputs, products = self._strides(plan.all_units)
+        strip = max(plan.strip_elements(plan.tile_rows), kernels.RAW_ELEMENTS)
+        shared = self.workspace((inputs,), FLOAT32)
+        self.slots["inputs"] = launch.address(shared)
+        self.launch(INPUTS, plan.blocks, 0, 0, strip)
+        own = 0 if self.slots["weights"] else kernels.OWN_ELEMENTS
+        self.launch(PANELS, plan.panels, 0, products, strip, own)

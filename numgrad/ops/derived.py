@@ -1,0 +1,81 @@
+"""What is derived from a weight and kept between calls, such as its transform for Winograd.
+
+It is kept as long as the weight's storage lives and nobody has written to it: ``storage.writes``
+counts every write through any handle, and the making of every NumPy alias. While somebody outside
+may write to the memory nothing is kept.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ..graph import storage
+from ..graph.pool import Block
+
+Fill = Callable[[np.ndarray], None]
+FLOAT32 = np.dtype(np.float32)
+
+_kept: "WeakKeyDictionary[storage.Storage, dict[Any, tuple[int, np.ndarray | None]]]" = (
+    WeakKeyDictionary()
+)
+"""For each storage and (kind, view): the count of writes, and the result, or None if it was wanted
+once and not kept."""
+
+
+def storage_of(array: np.ndarray) -> storage.Storage | None:
+    """The storage whose memory ``array`` lies in, if it is a block of the pool."""
+    base: Any = array
+    while type(base) is np.ndarray:
+        base = base.base
+    return base.storage if type(base) is Block else None
+
+
+class Derived:
+    """What may be derived from one weight in one call.
+
+    Args:
+        weight: the array.
+        lasting: keep a result at once. Else it is kept when it is wanted a second time of the same
+            values: in training each step changes them.
+    """
+
+    __slots__ = ("lasting", "weight")
+
+    def __init__(self, weight: np.ndarray, lasting: bool) -> None:
+        self.weight, self.lasting = weight, lasting
+
+    def __call__(self, kind: str, elements: int, fill: Fill) -> np.ndarray:
+        """``elements`` of float32 that ``fill`` made from the weight, now or earlier."""
+        weight = self.weight
+        owner = storage_of(weight)
+        if owner is None or owner.exported:
+            if owner is not None:
+                _kept.pop(owner, None)
+            return _made(storage.WORKSPACE, elements, fill)
+        key = (kind, weight.ctypes.data, weight.shape, weight.strides)
+        entries = _kept.setdefault(owner, {})
+        writes = owner.writes
+        before, found = entries.get(key, (None, None))
+        if before == writes and found is not None:
+            return found
+        if not (self.lasting or before == writes):
+            entries[key] = (writes, None)
+            return _made(storage.WORKSPACE, elements, fill)
+        entries.pop(key, None)
+        made = _made(storage.DERIVED, elements, fill)
+        entries[key] = (writes, made)
+        return made
+
+
+def _made(category: int, elements: int, fill: Fill) -> np.ndarray:
+    with storage.category(category):
+        array = storage.allocate((elements,), FLOAT32)[0]
+    fill(array)
+    return array
+
+
+def forget() -> None:
+    """Give back all that was kept; it is made again when it is wanted."""
+    _kept.clear()
