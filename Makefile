@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 PIP_INSTALL = -m pip install --quiet
 BIN = .venv/bin
 
-.PHONY: help setup test test-fast lint format types imports compare demo bench-floors clean
+.PHONY: help setup test test-fast lint format types imports compare demo bench-floors bench-speed clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -72,6 +72,10 @@ demo: .venv-demo/.stamp ## train a small network on the digits
 
 bench-floors: .venv-compare/.stamp ## speed floors, side by side with PyTorch
 	.venv-compare/bin/python benchmarks/floors.py
+
+# On an idle machine: ten minutes or so. ARGS="--only 'matmul*'" takes a part of it.
+bench-speed: .venv-compare/.stamp ## numgrad beside PyTorch and ONNX Runtime, with what is asked
+	.venv-compare/bin/numgrad bench speed --compare torch,onnxruntime $(ARGS)
 
 clean: ## remove environments, caches and build outputs
 	rm -rf .venv .venv-compare .venv-demo build dist *.egg-info

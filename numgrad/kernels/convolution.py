@@ -113,6 +113,9 @@ def weight_gradient(
     """
     if out.size == 0:
         return
+    if winograd.weight_gradient_applies(out, x, g, stride, dilation, groups):
+        winograd.weight_gradient(out, x, g, padding, workspace)
+        return
     w = _grouped(out, groups)
     rows, depth = w.shape[1:3]
     taps = math.prod(w.shape[3:])

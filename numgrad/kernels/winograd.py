@@ -11,7 +11,10 @@ import numpy as np
 
 from . import launch
 from .cpu import winograd as kernels
-from .cpu.winograd import BLOCKS, INPUTS, PANELS, POSITIONS, WEIGHTS, Plan, Slots, up
+from .cpu import winograd_weight as weight_kernels
+from .cpu.vector import lanes_of
+from .cpu.winograd import BLOCKS, INPUTS, PANELS, WEIGHTS, Plan, Slots, up
+from .cpu.winograd_tile import COLUMNS, POSITIONS
 
 enabled = True
 
@@ -26,6 +29,9 @@ PARALLEL_MIN = 1 << 19
 """Multiplications above which several threads are worth it."""
 TILE_PIXELS = 4
 PART_SLACK = 64
+PART_BYTES, PART_TILES = 4 << 20, 112
+"""Transformed inputs and gradients that the gradient of a weight holds at a time: what a cache
+holds, or more where each part would do little more than add to a large gradient."""
 FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 
 Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
@@ -155,3 +161,71 @@ class _Call:
         self.launch(INPUTS, plan.blocks, 0, 0, strip)
         own = 0 if self.slots["weights"] else kernels.OWN_ELEMENTS
         self.launch(PANELS, plan.panels, 0, products, strip, own)
+
+
+def weight_gradient_applies(
+    out: np.ndarray, x: np.ndarray, g: np.ndarray, stride: Any, dilation: Any, groups: int
+) -> bool:
+    """Whether the gradient out (k, c / groups, r, s) of a weight may be calculated this way."""
+    return (
+        enabled
+        and groups == 1
+        and out.shape[2:] == (3, 3)
+        and tuple(stride) == tuple(dilation) == (1, 1)
+        and out.dtype == FLOAT32
+        and min(out.shape[:2]) >= MIN_CHANNELS
+        and min(g.shape[2:]) >= MIN_SIDE
+        and g.shape[0] > 0
+        and g.strides[3] == x.strides[3] == 4
+    )
+
+
+def weight_gradient(
+    out: np.ndarray,
+    x: np.ndarray,
+    g: np.ndarray,
+    padding: tuple[int, int],
+    workspace: Workspace,
+) -> None:
+    """As ``numgrad.kernels.convolution.weight_gradient``, where `weight_gradient_applies`."""
+    lanes = lanes_of(4)
+    images, outputs, out_height, out_width = g.shape
+    channels, height, width = x.shape[1:]
+    plan = kernels.plan(images, channels, outputs, out_height, out_width)
+    panels, vectors = -(-channels // (COLUMNS * lanes)), -(-outputs // lanes)
+    a_unit = POSITIONS * lanes * (panels * COLUMNS + vectors) * plan.segment
+    units = max(1, PART_BYTES // (4 * a_unit), PART_TILES // plan.segment)
+    units = min(plan.all_units, units)
+    tiles = up(units * plan.segment, lanes)
+    input_position = (panels * tiles * COLUMNS + 1) * lanes
+    gradient_position = (vectors * tiles + 1) * lanes
+    inputs = workspace((POSITIONS * input_position,), FLOAT32)
+    gradients = workspace((POSITIONS * gradient_position,), FLOAT32)
+    products = g.size // TILE_PIXELS * channels
+    workers = launch.get_num_threads() if products >= PARALLEL_MIN else 1
+    nbytes = up(4 * max(plan.strip_elements(1), weight_kernels.SUMS_ELEMENTS) + PART_SLACK, 64)
+    memory = workspace((nbytes * workers,), UINT8)
+    slots = dict(
+        channels=channels, outputs=outputs, height=height, width=width, out_height=out_height,
+        out_width=out_width, padding_h=padding[0], padding_w=padding[1], w=launch.address(out),
+        segment=plan.segment, segments=plan.segments, tile_rows=plan.tile_rows, tiles=tiles,
+        inputs=launch.address(inputs), input_position=input_position,
+        gradients=launch.address(gradients), gradient_position=gradient_position,
+        workspace=launch.address(memory), workspace_bytes=nbytes,
+    )  # fmt: skip
+    for name, array in (("x", x), ("g", g)):
+        slots[name] = launch.address(array)
+        for axis, stride in zip("nch", array.strides, strict=False):
+            slots[f"{name}_{axis}"] = stride // 4
+    steps = (
+        (weight_kernels.TRANSFORM, panels * COLUMNS + vectors),
+        (weight_kernels.MULTIPLY, -(-vectors // weight_kernels.GROUP) * panels),
+    )
+    for first in range(0, plan.all_units, units):
+        last = min(first + units, plan.all_units)
+        slots.update(first_unit=first, last_unit=last, add_out=int(first > 0))
+        for step, items in steps:
+            args = weight_kernels.Slots(step=step, **slots)
+            launch.ranged(
+                weight_kernels.winograd_weight_float32, args, items, workers=workers
+            )

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from numgrad.cli import main, speed
-from numgrad.cli.speed import cases, fresh, measuring, page, peaks
+from numgrad.cli.output import UsageError
+from numgrad.cli.speed import cases, fresh, high_water, measuring, page, peaks
 from tests.cli import speed_server
 
 PEAKS = {"1": {"gflops": 100.0, "gbps": 10.0, "wait": 1.0}}
@@ -216,6 +217,37 @@ def test_scaling_and_cold_rows(tiny, monkeypatch, capsys, tmp_path):
     assert [t["threads"] for t in rows[0]["times"]] == [1, 2]
     assert re.search(r"^inference +> 16\.0 +<= 15 +7 +2\.0$", out, re.M)
     assert re.search(r"^training +16\.0 +<= 30 ", out, re.M)
+
+
+MODES = {
+    "inference": {"peak": 100 << 20, "derived": 90 << 20, "model": 45 << 20},
+    "forward": {"peak": 300 << 20},
+}
+
+
+@pytest.mark.parametrize("compare", [[], ["--compare", "torch"]])
+def test_memory_rows(compare, tiny, monkeypatch, capsys, tmp_path):
+    def measure(library, mode, variant=""):
+        if mode == "backward":
+            raise UsageError("this system does not tell")
+        wanted = {"": 200 << 20, "channels last": 400 << 20}
+        return MODES[mode] if library == "numgrad" else {"peak": wanted[variant]}
+
+    monkeypatch.setattr(high_water, "measure", measure)
+    file = tmp_path / "rows.json"
+    argv = ["bench", "speed", "--threads", "1", "--only", "memory", "--json", str(file)]
+    assert main([*argv, *compare]) == 0
+    out, err = capsys.readouterr()
+    assert max(map(len, out.splitlines())) <= 100
+    assert "this system does not tell" in err
+    rows = json.loads(file.read_text())["rows"]
+    assert len(rows) == 3 and rows[0]["share"] == (0.5 if compare else None)
+    theirs, ratios = ("200 MiB", "1.50") if compare else ("-", "-")
+    assert re.search(
+        rf"^taped-forward +{'> ' * bool(compare)}300 MiB +{theirs} +{ratios} ", out, re.M
+    )
+    assert re.search(r"^derived-weights +> 90 MiB .*2\.00  <= 1\.70 of the model$", out, re.M)
+    assert re.search(r"^volatile-forward +100 MiB .*<= 212 MiB$", out, re.M)
 
 
 def test_peaks():

@@ -28,6 +28,7 @@ def test_quartiles():
         ([WILD, CALM], CALM, 2, True),
         ([WILD, WILDER, CALM], CALM, 3, True),
         ([WILDER, WILD, WILDER], WILD, 3, False),
+        ([WILDER, WILD], WILD, 2, False),
     ],
 )
 def test_steadiest(attempts, kept, made, steady):

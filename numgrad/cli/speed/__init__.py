@@ -150,13 +150,12 @@ def measure(
                 seconds = time.perf_counter() - started
                 tell(f"{i + 1} of {len(work)}, {seconds:.0f} s: {group[0]}, {threads_text(n)}")
             try:
-                row = measure_one(clients, name, n, threads, compare)
+                found_rows = measure_one(clients, name, n, compare)
             except Differs as error:
                 tell(str(error))
                 differs = True
             else:
-                if row is not None:
-                    rows.append(row)
+                rows += found_rows
     content = {
         "peaks": found,
         "load_average": load,
@@ -168,21 +167,21 @@ def measure(
     return content, differs
 
 
-def measure_one(
-    clients: Any, name: str, n: int, threads: Sequence[int], compare: Sequence[str]
-) -> dict[str, Any] | None:
-    """The row of a name; None where the threads asked for have no such row."""
+def measure_one(clients: Any, name: str, n: int, compare: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of a name; none where the threads asked for, or the system, have no such rows."""
     from . import cases, fresh, report
     from .measuring import Contestant, check, contestants, race
 
     if name in cases.COLD:
         training = name == "cold/training"
         row = {"kind": "cold", "asked": cases.COLD[name], **fresh.cold(training, n)}
-        return {**row, **named(name, n)}
+        return [{**row, **named(name, n)}]
+    if name in cases.MEMORY:
+        return measure_memory(name, compare)
     try:
         if name in cases.SCALING:
             if n < 2:
-                return None
+                return []
             source, asked = cases.SCALING[name]
             case = cases.find(source)
             runners = [Contestant(clients.get("numgrad", k), case) for k in (1, 2)]
@@ -197,15 +196,47 @@ def measure_one(
             case = cases.find(name)
             runners = contestants(clients, case, n, compare)
             errors = check(case, runners)
-            return report.case_row(case, n, race(runners), errors)
+            return [report.case_row(case, n, race(runners), errors)]
         found = race(runners)
     finally:
         clients.drop()
     a, b = (time["ms"] for time in found["times"])
     if name in cases.SCALING:
-        return {"kind": "scaling", **named(name, 2), "asked": asked, "ratio": a / b, **found}
+        return [{"kind": "scaling", **named(name, 2), "asked": asked, "ratio": a / b, **found}]
     each = b / batch / (a / cases.FLAT_BASE)
-    return {"kind": "flat", **named(name, n), "asked": asked, "ratio": each, **found}
+    return [{"kind": "flat", **named(name, n), "asked": asked, "ratio": each, **found}]
+
+
+def measure_memory(name: str, compare: Sequence[str]) -> list[dict[str, Any]]:
+    """What ResNet-18 needs in one mode, and with the first mode what it keeps of its weights."""
+    from . import cases, high_water
+
+    mode, most_mib = cases.MEMORY[name]
+    try:
+        ours = high_water.measure("numgrad", mode)
+        theirs = {
+            variant: high_water.measure("torch", mode, variant=variant)["peak"]
+            for variant in cases.LAYOUTS
+            if "torch" in compare
+        }
+    except UsageError as error:  # a system that does not count this: the other rows are worth it
+        tell(str(error))
+        return []
+    best = min(theirs, key=lambda variant: theirs[variant]) if theirs else ""
+    row = {
+        "kind": "memory", **named(name, 1), "bytes": ours["peak"], "measured": ours,
+        "peers": {v: {"bytes": peak} for v, peak in theirs.items()}, "variant": best,
+        "peer_bytes": theirs.get(best), "most_bytes": most_mib and most_mib * (1 << 20),
+        "share": ours["peak"] / theirs[best] if theirs else None,
+        "asked": None if most_mib else cases.MEMORY_SHARE,
+    }  # fmt: skip
+    if mode != "inference":
+        return [row]
+    derived = {
+        "kind": "memory", **named("memory/derived-weights", 1), "bytes": ours["derived"],
+        "share": ours["derived"] / ours["model"], "asked": cases.DERIVED_SHARE,
+    }  # fmt: skip
+    return [row, derived]
 
 
 def named(name: str, threads: int) -> dict[str, Any]:

@@ -294,6 +294,14 @@ FLAT = {f"scaling/resnet18-b{batch}-per-image": batch for batch in (32, 64)}
 FLAT_BASE, FLAT_ASKED = 8, 0.10
 COLD = {"cold/inference": 15.0, "cold/training": 30.0}
 """Seconds from the start of a process with an empty kernel folder to the first result."""
+MEMORY: dict[str, tuple[str, float | None]] = {
+    "memory/volatile-forward": ("inference", 212.0),
+    "memory/taped-forward": ("forward", None),
+    "memory/taped-forward-backward": ("backward", None),
+}
+"""The mode of ``high_water``, and the most MiB; None: MEMORY_SHARE of PyTorch's."""
+MEMORY_SHARE, DERIVED_SHARE = 0.95, 1.7
+"""Of what PyTorch needs in its better layout; derived weights, of the size of the model."""
 
 
 def find(name: str) -> Case:
@@ -303,7 +311,7 @@ def find(name: str) -> Case:
 
 def names() -> list[str]:
     """All that can be asked for."""
-    return [*CASES, *SCALING, *FLAT, *COLD]
+    return [*CASES, *SCALING, *FLAT, *COLD, *MEMORY]
 
 
 def select(patterns: Sequence[str]) -> list[str]:

@@ -206,7 +206,7 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def in_turns(runners: Sequence[Contestant]) -> Iterator[list[list[float]]]:
-    """Attempts at the samples of each contestant, for as long as more are asked for."""
+    """Attempts at the samples of each contestant: as many as there may be."""
     slowest = 0.0
     for runner in runners:  # kernels are loaded, threads started, pages there
         runner.loops = 1
@@ -216,7 +216,7 @@ def in_turns(runners: Sequence[Contestant]) -> Iterator[list[list[float]]]:
         runner.loops = max(1, min(int(SAMPLE_S / max(seconds, 1e-7)), MOST_LOOPS))
         slowest = max(slowest, seconds)
     count = rounds_for(slowest)
-    while True:
+    for _ in range(ATTEMPTS if count == ROUNDS else 2):
         samples: list[list[float]] = [[] for _ in runners]
         for _ in range(count):
             for runner, found in zip(runners, samples, strict=True):
@@ -229,12 +229,13 @@ def in_turns(runners: Sequence[Contestant]) -> Iterator[list[list[float]]]:
 def steadiest(attempts: Iterator[list[list[float]]]) -> tuple[list[list[float]], int, bool]:
     """The samples of the attempt that spread least; how many there were; whether they are steady.
 
-    A new one is made while samples spread more than `SPREAD`, up to `ATTEMPTS`.
+    A new one is made while samples spread more than `SPREAD`.
     """
     made: list[tuple[float, list[list[float]]]] = []
-    while not made or (made[-1][0] > SPREAD and len(made) < ATTEMPTS):
-        samples = next(attempts)
+    for samples in attempts:
         made.append((max(spread(found) for found in samples), samples))
+        if made[-1][0] <= SPREAD:
+            break
     worst, samples = min(made, key=lambda attempt: attempt[0])
     return samples, len(made), worst <= SPREAD
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..output import UsageError
+
 ROUNDS = 15
 COUNT = 100_000
 """Rounds of multiply-adds in one sample: milliseconds."""
@@ -27,7 +29,11 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
 
 
 def measure(threads: Sequence[int]) -> dict[str, dict[str, float]]:
-    """``{threads: {"gflops", "gbps", "wait"}}``: the two peaks, and wall over CPU time."""
+    """``{threads: {"gflops", "gbps", "wait"}}``: the two peaks, and wall over CPU time.
+
+    Raises:
+        UsageError: Numba has fewer threads than that.
+    """
     from ...kernels import launch
 
     before = launch.get_num_threads()
@@ -35,6 +41,11 @@ def measure(threads: Sequence[int]) -> dict[str, dict[str, float]]:
     try:
         for n in threads:
             launch.set_num_threads(n)
+            if launch.get_num_threads() < n:
+                raise UsageError(
+                    f"--threads: expected at most the threads Numba may use, got {n}; "
+                    "set NUMBA_NUM_THREADS"
+                )
             gflops, wait = multiply_adds(n)
             found[str(n)] = {"gflops": gflops, "gbps": triad(n), "wait": wait}
     finally:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..output import table
+from ..output import size, table
 from . import cases
 from .cases import Case
+from .kit import CHANNELS_LAST
 
 Row = dict[str, Any]
 LABELS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "numgrad": "numgrad"}
@@ -94,6 +95,10 @@ def summary_rows(rows: Sequence[Row]) -> list[Row]:
 
 def falls_short(row: Row) -> bool:
     """Whether a row is below, or above, what is asked of it."""
+    if row["kind"] == "memory":
+        most, share = row.get("most_bytes"), row["share"]
+        beyond = row["asked"] is not None and share is not None and share > row["asked"]
+        return beyond or (most is not None and bool(row["bytes"] > most))
     if row.get("asked") is None:
         return False
     if row["kind"] == "cold":
@@ -121,6 +126,9 @@ def tables(rows: Sequence[Row], peaks: dict[str, dict[str, float]]) -> list[Tabl
     cold = [r for r in rows if r["kind"] == "cold"]
     if cold:
         found.append(cold_table(cold))
+    memory = [r for r in rows if r["kind"] == "memory"]
+    if memory:
+        found.append(memory_table(memory))
     return found
 
 
@@ -149,7 +157,7 @@ def group_table(
         line = [name_of(row) + weight, milliseconds(row.get("ms"))]
         line += [milliseconds(found[p]["ms"] if p in found else None) for p in peers]
         if named:
-            line.append(found.get("torch", {}).get("variant", ""))
+            line.append(variant_of(row))
         if peers:
             line += [ratio(row), bound(row.get("asked"))]
         if "onnxruntime" in peers:
@@ -171,6 +179,15 @@ def name_of(row: Row) -> str:
     if row["kind"] == "summary" and not row["complete"]:
         return f"{row['name']} of these {row['cases']}"
     return row["name"] + ("" if row.get("steady", True) else f" {MARK}")
+
+
+def variant_of(row: Row) -> str:
+    """The variant in which PyTorch is faster, in words."""
+    tried = {time["variant"] for time in row.get("times", ())}
+    if "torch" not in row.get("peers", {}) or len(tried) < 2:
+        return ""
+    plain = "contiguous" if CHANNELS_LAST in tried else "not fused"
+    return row["peers"]["torch"]["variant"] or plain
 
 
 def milliseconds(ms: float | None) -> str:
@@ -229,6 +246,22 @@ def cold_table(rows: Sequence[Row]) -> Table:
     return Table(
         "ResNet-18's first result with an empty kernel folder, the whole process:", heads, body
     )
+
+
+def memory_table(rows: Sequence[Row]) -> Table:
+    """What ResNet-18 needs above the warm model."""
+    body = []
+    for row in rows:
+        most = row.get("most_bytes")
+        of = "of the model" if row["name"] == "derived-weights" else "of PyTorch's"
+        asked = f"<= {size(most)}" if most else f"<= {row['asked']:.2f} {of}"
+        share = "-" if row["share"] is None else f"{row['share']:.2f}"
+        mark = "> " if falls_short(row) else ""
+        body.append(
+            (row["name"], mark + size(row["bytes"]), size(row.get("peer_bytes")), share, asked)
+        )
+    title = "ResNet-18's memory, batch 32, above the warm model, by the system's count:"
+    return Table(title, ("", "numgrad", "PyTorch", "ratio", "asked"), body, (4,))
 
 
 def show(found: Sequence[Table]) -> None:

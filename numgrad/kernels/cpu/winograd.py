@@ -246,17 +246,16 @@ def _transform_weights(t, args, panel, c0, c1, target, raw):
 
 
 @subroutine
-def _read_pixels(t, args, n, block, first_row, rows, first, width, strip):
-    """Rows of an image as pixels of one vector of channels; 0 outside of it.
+def read_pixels(
+    t, x, image, x_c, x_h, height, columns, present, first_row, rows, first, width, strip
+):  # fmt: skip
+    """Rows of an image as pixels of one vector of channels, of which ``present`` exist (0 or more).
 
-    ``strip[i * width + j]`` is the pixel in row ``first_row + i`` and column ``first + j``.
+    ``strip[i * width + j]`` is the pixel in row ``first_row + i`` and column ``first + j``, 0
+    outside of the image, whose first channel and pixel is ``x[image]``.
     """
     size = v.lanes(t)
     square = stack(PIXEL_SQUARE)
-    height, columns = load_i64(args, HEIGHT), load_i64(args, WIDTH)
-    x, x_c = load_i64(args, X), load_i64(args, X_C)
-    present = v.least(size, load_i64(args, CHANNELS) - block * size)
-    image = n * load_i64(args, X_N) + block * size * x_c
     start = v.greatest(first, 0)
     stop = v.least(first + width, columns)
     for i in range(rows):
@@ -268,10 +267,10 @@ def _read_pixels(t, args, n, block, first_row, rows, first, width, strip):
         else:
             for j in range(start - first):
                 v.store(strip, (row + j) * size, v.splat(t))
-            at = image + y * load_i64(args, X_H)
+            at = image + y * x_h
             for q in range(start, stop, size):
                 to = (row + q - first) * size
-                if q + size <= columns and present == size:
+                if q + size <= columns and present >= size:
                     v.transpose(t, x, at + q, x_c, size, strip, to, size)
                 else:
                     for c in range(size):
@@ -284,7 +283,7 @@ def _read_pixels(t, args, n, block, first_row, rows, first, width, strip):
 
 
 @njit(inline="always")
-def _run_length(args, unit, last):
+def run_length(args, unit, last):
     """How many units from ``unit`` on are read at once: rows of tiles of one image."""
     if load_i64(args, SEGMENTS) > 1:
         return 1
@@ -301,16 +300,22 @@ def _transform_inputs(t, args, u0, u1, block0, block1, target, strip):
     input_block = load_i64(args, INPUT_BLOCK)
     position = load_i64(args, INPUT_POSITION)
     width = (TILE * segment + 2 + size - 1) // size * size
+    x_c = load_i64(args, X_C)
     for block in range(block0, block1):
         u = u0
+        present = load_i64(args, CHANNELS) - block * size
         while u < u1:
-            count = _run_length(args, u, u1)
+            count = run_length(args, u, u1)
             band = u // segments
             n = band // tile_rows
             first_row = (band - n * tile_rows) * TILE - load_i64(args, PADDING_H)
             first = (u - band * segments) * segment * TILE - load_i64(args, PADDING_W)
             rows = TILE * count + 2
-            _read_pixels(t, args, n, block, first_row, rows, first, width, strip)
+            read_pixels(
+                t, load_i64(args, X), n * load_i64(args, X_N) + block * size * x_c, x_c,
+                load_i64(args, X_H), load_i64(args, HEIGHT), load_i64(args, WIDTH), present,
+                first_row, rows, first, width, strip,
+            )  # fmt: skip
             for i in range(count):
                 for j in range(segment):
                     at = (i * TILE * width + j * TILE) * size

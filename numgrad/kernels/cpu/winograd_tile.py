@@ -139,6 +139,36 @@ def _weight_row(k, w):
     ]
 
 
+def _gradient_row(k, g):
+    """``A g`` of four vectors: six."""
+    g0, g1, g2, g3 = g
+    near_even, near_odd = k.plus_times(g0, NEAR**2, g2), k.plus_times(g1, NEAR**2, g3)
+    far_even, far_odd = k.plus_times(g0, FAR**2, g2), k.plus_times(g1, FAR**2, g3)
+    return [
+        g0,
+        k.plus_times(near_even, NEAR, near_odd),
+        k.plus_times(near_even, -NEAR, near_odd),
+        k.plus_times(far_even, FAR, far_odd),
+        k.plus_times(far_even, -FAR, far_odd),
+        g3,
+    ]
+
+
+def _weight_gradient_row(k, u):
+    """``Gᵀ u`` of six vectors: three."""
+    u0, u1, u2, u3, u4, u5 = u
+    near, far = 2 * NEAR**2 * (NEAR**2 - FAR**2), 2 * FAR**2 * (FAR**2 - NEAR**2)
+    near_even, near_odd = k.plus(u1, u2), k.minus(u1, u2)
+    far_even, far_odd = k.plus(u3, u4), k.minus(u3, u4)
+    ends = k.plus_times(k.times(1 / far, far_even), 1 / near, near_even)
+    squares = k.plus_times(u5, FAR**2 / far, far_even)
+    return [
+        k.plus_times(ends, 1 / (NEAR**2 * FAR**2), u0),
+        k.plus_times(k.times(FAR / far, far_odd), NEAR / near, near_odd),
+        k.plus_times(squares, NEAR**2 / near, near_even),
+    ]
+
+
 def _both_ways(k, rows, one_way):
     """A transform applied to the columns of a square of vectors, then to its rows."""
     columns = [one_way(k, [row[j] for row in rows]) for j in range(len(rows[0]))]
@@ -247,12 +277,59 @@ def weight_transform(typingctx, t, source, at, target, to, tap, position):
     return types.void(t, *[types.int64] * 6), _weight
 
 
+def _write_gradient(builder, type_, source, target, row, position):
+    k = _Algebra(builder, type_)
+    _expect(builder, (_moved(builder, target, position, p) for p in range(POSITIONS)))
+    rows = [
+        _vectors(builder, _moved(builder, source, row, i), type_, type_.count, TILE)
+        for i in range(TILE)
+    ]
+    for i, values in enumerate(_both_ways(k, rows, _gradient_row)):
+        for j, value in enumerate(values):
+            v.store_vector(builder, value, _moved(builder, target, position, i * SPAN + j), 4)
+
+
+_gradient = _transform("gradient", 2, _write_gradient)
+
+
+@intrinsic
+def gradient_transform(typingctx, t, source, at, target, to, row, position):
+    """``A g Aᵀ``, the adjoint of the output's transform: 4×4 pixels with rows ``row`` elements
+    apart, to 36 pixels ``position`` elements apart."""
+    return types.void(t, *[types.int64] * 6), _gradient
+
+
+def _write_weight_gradient(builder, type_, source, target, position):
+    k = _Algebra(builder, type_)
+    rows = [
+        _vectors(builder, _moved(builder, source, position, i * SPAN), type_, position, SPAN)
+        for i in range(SPAN)
+    ]
+    for i, values in enumerate(_both_ways(k, rows, _weight_gradient_row)):
+        for j, value in enumerate(values):
+            place = builder.gep(target, [v.i64((3 * i + j) * type_.count)])
+            v.store_vector(builder, value, place, 4)
+
+
+_weight_gradient = _transform("weight_gradient", 1, _write_weight_gradient)
+
+
+@intrinsic
+def weight_gradient_transform(typingctx, t, source, at, target, to, position):
+    """``Gᵀ u G``, the adjoint of the weight's transform: 36 pixels ``position`` elements apart, to
+    3×3 pixels in a run."""
+    return types.void(t, *[types.int64] * 5), _weight_gradient
+
+
 # ---------------------------------------------------------------------------------------- products
 
 
-def _write_product(builder, type_, rows, x, x_block, blocks, y, out, out_column, add_out):
-    """See :func:`product`."""
+def _write_product(
+    builder, type_, rows, over_tiles, x, x_block, blocks, y, out, out_column, add_out
+):
+    """See :func:`product` and :func:`product_over_tiles`."""
     function, lanes = builder.function, type_.count
+    row, step = (1, lanes) if over_tiles else (lanes, 1)
     load = function.append_basic_block("load")
     loop, done = function.append_basic_block("loop"), function.append_basic_block("done")
     start = function.append_basic_block("start")
@@ -294,17 +371,21 @@ def _write_product(builder, type_, rows, x, x_block, blocks, y, out, out_column,
         ]
         new: list[list[ir.Value]] = [[] for _ in range(COLUMNS)]
         for i in range(rows):
-            value = builder.load(builder.gep(a, [v.i64(i * lanes + p)]))
+            value = builder.load(builder.gep(a, [v.i64(i * row + p * step)]))
             value = v.splat_value(builder, value, type_)
             for j in range(COLUMNS):
                 new[j].append(v.multiply_add_value(builder, value, weights[j], added[j][i]))
         added = new
     following = builder.add(channel, v.i64(_UNROLLED))
     over = builder.icmp_signed("==", following, v.i64(lanes))
-    jump = builder.sub(x_block, v.i64(lanes - _UNROLLED))
+    # A block of channels is done, and the next one lies elsewhere; tiles lie in one run.
+    jump = v.i64(_UNROLLED * lanes)
+    if not over_tiles:
+        jump = builder.sub(x_block, v.i64(lanes - _UNROLLED))
+    along = jump if over_tiles else builder.select(over, jump, v.i64(_UNROLLED))
     remaining = builder.sub(left, builder.select(over, v.i64(1), v.i64(0)))
     for phi, initial, update in (
-        (a, x, builder.gep(a, [builder.select(over, jump, v.i64(_UNROLLED))])),
+        (a, x, builder.gep(a, [along])),
         (b, y, builder.gep(b, [v.i64(_UNROLLED * COLUMNS * lanes)])),
         (channel, v.i64(0), builder.select(over, v.i64(0), following)),
         (left, blocks, remaining),
@@ -324,8 +405,7 @@ def _write_product(builder, type_, rows, x, x_block, blocks, y, out, out_column,
             v.store_vector(builder, value, place, 4)
 
 
-def _product(rows):
-    @intrinsic
+def _product(rows, over_tiles=False):
     def product(typingctx, t, x, x_at, x_block, blocks, y, y_at, out, at, out_column, add_out):
         def codegen(context, builder, signature, args):
             _, x_, x_at_, x_block_, blocks_, y_, y_at_, out_, at_, out_column_, add_ = args
@@ -333,9 +413,11 @@ def _product(rows):
             pointer = e.as_pointer()
             function = _function(
                 builder.module,
-                f"numgrad_winograd_product_{rows}_{t}",
+                f"numgrad_winograd_product_{rows}_{over_tiles}_{t}",
                 [pointer, v.I64, v.I64, pointer, pointer, v.I64, v.I64],
-                lambda inner, values: _write_product(inner, v.vector_type(t), rows, *values),
+                lambda inner, values: _write_product(
+                    inner, v.vector_type(t), rows, over_tiles, *values
+                ),
             )
             places = [
                 builder.gep(v.pointer(builder, base, e), [index])
@@ -348,13 +430,24 @@ def _product(rows):
 
         return types.void(t, *[types.int64] * 10), codegen
 
-    product.__doc__ = f"""``out[j, i] (+)= Σ x[i, c] · y[c, j]`` for {rows} tiles i.
+    product.__doc__ = (
+        _OVER_TILES if over_tiles else _OVER_CHANNELS
+    ).format(rows=rows)
+    return intrinsic(product)
+
+
+_OVER_CHANNELS = """``out[j, i] (+)= Σ x[i, c] · y[c, j]`` for {rows} tiles i.
 
     Channel c of tile i is element ``(c // lanes) * x_block + i * lanes + c % lanes`` of x, for
     ``blocks`` (≥ 1) blocks of channels; y is (c, 2 pixels); pixel j of tile i is at
     ``out[j * out_column + i * lanes]``.
     """
-    return product
+_OVER_TILES = """``out[j, i] (+)= Σ x[c, i] · y[c, j]`` for {rows} channels i of a pixel of x.
 
-
+    x is (c, 1 pixel) and y (c, 2 pixels) for ``blocks`` (≥ 1) times ``lanes`` tiles c; ``x_block``
+    is not used; pixel j of channel i is at ``out[j * out_column + i * lanes]``.
+    """
 product_large, product_middle, product_small = (_product(rows) for rows in ROWS)
+GRADIENT_ROWS = {"avx512": 8, "avx2": 4, "plain": 4}[INSTRUCTION_SET]
+"""Channels that :func:`product_over_tiles` takes at a time: they divide those of a pixel."""
+product_over_tiles = _product(GRADIENT_ROWS, over_tiles=True)
