@@ -1,6 +1,6 @@
 """numgrad: PyTorch's autograd API on Numba kernels, with volatile inputs that cost no tape."""
 
-from . import autograd, checkpoint, cuda, data, distributions, memory, nn, ops, optim
+from . import autograd, backends, checkpoint, cuda, data, distributions, memory, nn, ops, optim
 from .autograd import (
     Function,
     GradError,
@@ -58,6 +58,7 @@ __all__ = [
     "Variable",
     "__version__",
     "autograd",
+    "backends",
     "bool",
     "checkpoint",
     "cuda",

@@ -15,7 +15,7 @@ LAYERS = [  # top to bottom; numgrad itself, which re-exports everything, stands
     {"cli"},
     {"models", "summary"},
     {"nn", "optim", "distributions", "data", "checkpoint"},
-    {"tensor", "variable", "typed", "ops", "function", "autograd", "memory", "cuda"},
+    {"tensor", "variable", "typed", "ops", "function", "autograd", "memory", "cuda", "backends"},
     {"graph"},
     {"kernels"},
     {"errors", "version"},

@@ -23,8 +23,8 @@ MIN_SIDE = 4
 """Least channels on both sides, and least rows and columns of the result."""
 KEPT_BYTES = 16 << 20
 """Transformed weights above this size are made anew in each call, in parts that stay in cache."""
-FEW_BLOCKS = 2
-"""Blocks a worker below which the order by panels is taken: it splits more evenly."""
+EVEN_BLOCKS = 4
+"""Blocks a worker from which on it does not matter whether all workers get equally many."""
 PARALLEL_MIN = 1 << 19
 """Multiplications above which several threads are worth it."""
 TILE_PIXELS = 4
@@ -76,7 +76,7 @@ def convolve(
     slots.update(
         images=images, channels=channels, outputs=outputs, height=height, width=width,
         out_height=out_height, out_width=out_width, padding_h=padding[0], padding_w=padding[1],
-        segment=plan.segment, segments=plan.segments, tile_rows=plan.tile_rows, units=plan.units,
+        segment=plan.segment, segments=plan.segments, tile_rows=plan.tile_rows,
     )  # fmt: skip
     for name, array in (("x", x), ("out", out), ("residual", residual)):
         if array is not None:
@@ -92,7 +92,8 @@ def convolve(
     workers = launch.get_num_threads() if products >= PARALLEL_MIN else 1
     call = _Call(plan, slots, workers, workspace)
     call.weights(kept)
-    if plan.all_units >= plan.units * FEW_BLOCKS * workers and slots["weights"]:
+    # The one reads all weights once a block, the other all inputs once a panel.
+    if slots["weights"] and plan.all_units * plan.segment > outputs:
         call.by_blocks()
     else:
         call.by_panels()
@@ -116,9 +117,7 @@ class _Call:
         slots["workspace"], slots["workspace_bytes"] = launch.address(memory), places[-1]
         for name, place in zip(("products", "strip", "own_weights"), places[1:], strict=False):
             slots[name] = place
-        launch.ranged(
-            kernels.winograd_float32, Slots(**slots), items, workers=self.workers
-        )
+        launch.ranged(kernels.winograd_float32, Slots(**slots), items, workers=self.workers)
 
     def weights(self, kept: Kept | None) -> None:
         """Transform the weights, unless that is done or is better done in parts."""
@@ -147,9 +146,16 @@ class _Call:
     def by_blocks(self) -> None:
         """Blocks of units, each through all panels."""
         plan = self.plan
-        inputs, products = self._strides(plan.units)
-        strip = plan.strip_elements(plan.units)
-        self.launch(BLOCKS, -(-plan.all_units // plan.units), inputs, products, strip)
+        units = plan.units
+        while units > 1 and self._uneven(-(-plan.all_units // units)):
+            units -= 1
+        inputs, products = self._strides(units)
+        self.slots["units"] = units
+        strip = plan.strip_elements(units)
+        self.launch(BLOCKS, -(-plan.all_units // units), inputs, products, strip)
+
+    def _uneven(self, blocks: int) -> bool:
+        return blocks < EVEN_BLOCKS * self.workers and blocks % self.workers != 0
 
     def by_panels(self) -> None:
         """All inputs, then panel by panel."""
@@ -226,6 +232,4 @@ def weight_gradient(
         slots.update(first_unit=first, last_unit=last, add_out=int(first > 0))
         for step, items in steps:
             args = weight_kernels.Slots(step=step, **slots)
-            launch.ranged(
-                weight_kernels.winograd_weight_float32, args, items, workers=workers
-            )
+            launch.ranged(weight_kernels.winograd_weight_float32, args, items, workers=workers)

@@ -100,9 +100,7 @@ def _named(stride: Any, padding: Any, dilation: Any, groups: int) -> dict[str, A
     deferrable=True,
     reference="numgrad.kernels.reference.convolution:convolve",
 )
-def convolution(
-    out, x, weight, bias=None, *, size, stride, padding, dilation, groups, record
-):
+def convolution(out, x, weight, bias=None, *, size, stride, padding, dilation, groups, record):
     """``out[n, k, i, j] = Σ x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw] · weight[k, c, r, s]``
     over the c of k's group, r and s, with zeros outside x, ``+ bias[k]``; operands of any strides,
     without copies. ``size`` may be less or more than what fits: beyond the end x is 0, too."""

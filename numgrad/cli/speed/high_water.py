@@ -39,8 +39,12 @@ def measure(library: str, mode: str, batch: int = 32, variant: str = "") -> dict
         was running then), ``categories`` (at that instant, above base) and ``derived`` (in base).
 
     Raises:
-        UsageError: the system does not count this, or the process failed.
+        UsageError: an unknown mode, the system does not count this, or the process failed.
     """
+    if mode not in MODES:
+        raise UsageError(
+            f"bench speed: expected one of {', '.join(MODES)} for mode, got {mode!r}; pass one"
+        )
     if not Path("/proc/self/clear_refs").exists():
         raise UsageError("bench speed: expected a Linux system to measure memory, got another one")
     source = (

@@ -144,7 +144,7 @@ class Plan(NamedTuple):
     tile_rows: int
     all_units: int
     units: int
-    """Units of a block, and their tiles."""
+    """Units of a block, at most."""
     weight_elements: int
 
     def tiles(self, units: int) -> int:
@@ -459,9 +459,7 @@ def _panel(t, args, panel, workspace):
     size = v.lanes(t)
     channels = load_i64(args, CHANNELS)
     blocks = (channels + size - 1) // size
-    units = (
-        load_i64(args, IMAGES) * load_i64(args, TILE_ROWS) * load_i64(args, SEGMENTS)
-    )
+    units = load_i64(args, IMAGES) * load_i64(args, TILE_ROWS) * load_i64(args, SEGMENTS)
     tiles = units * load_i64(args, SEGMENT_TILES)
     products = workspace + load_i64(args, PRODUCTS_AT)
     strip = workspace + load_i64(args, STRIP_AT)

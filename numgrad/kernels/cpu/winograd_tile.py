@@ -258,9 +258,7 @@ def output_transform(typingctx, t, source, at, target, to, position, row, scale,
 def _write_weight(builder, type_, source, target, tap, position):
     k = _Algebra(builder, type_)
     _expect(builder, (_moved(builder, target, position, p) for p in range(POSITIONS)))
-    rows = [
-        _vectors(builder, _moved(builder, source, tap, 3 * i), type_, tap, 3) for i in range(3)
-    ]
+    rows = [_vectors(builder, _moved(builder, source, tap, 3 * i), type_, tap, 3) for i in range(3)]
     for i, values in enumerate(_both_ways(k, rows, _weight_row)):
         for j, value in enumerate(values):
             place = _moved(builder, target, position, i * SPAN + j)
@@ -364,9 +362,7 @@ def _write_product(
     added = sums
     for p in range(_UNROLLED):
         weights = [
-            v.load_vector(
-                builder, builder.gep(b, [v.i64((p * COLUMNS + j) * lanes)]), type_, 4
-            )
+            v.load_vector(builder, builder.gep(b, [v.i64((p * COLUMNS + j) * lanes)]), type_, 4)
             for j in range(COLUMNS)
         ]
         new: list[list[ir.Value]] = [[] for _ in range(COLUMNS)]
@@ -389,11 +385,7 @@ def _write_product(
         (b, y, builder.gep(b, [v.i64(_UNROLLED * COLUMNS * lanes)])),
         (channel, v.i64(0), builder.select(over, v.i64(0), following)),
         (left, blocks, remaining),
-        *(
-            (sums[j][i], first[j][i], added[j][i])
-            for j in range(COLUMNS)
-            for i in range(rows)
-        ),
+        *((sums[j][i], first[j][i], added[j][i]) for j in range(COLUMNS) for i in range(rows)),
     ):
         phi.add_incoming(initial, start)
         phi.add_incoming(update, loop)
@@ -430,9 +422,7 @@ def _product(rows, over_tiles=False):
 
         return types.void(t, *[types.int64] * 10), codegen
 
-    product.__doc__ = (
-        _OVER_TILES if over_tiles else _OVER_CHANNELS
-    ).format(rows=rows)
+    product.__doc__ = (_OVER_TILES if over_tiles else _OVER_CHANNELS).format(rows=rows)
     return intrinsic(product)
 
 

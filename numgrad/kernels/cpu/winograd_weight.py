@@ -100,7 +100,11 @@ def _transform(t, args, block, of_gradient, strip):
     u0, u1 = load_i64(args, FIRST_UNIT), load_i64(args, LAST_UNIT)
     if of_gradient:
         source, s_n, s_c = load_i64(args, G), load_i64(args, G_N), load_i64(args, G_C)
-        s_h, height, columns = load_i64(args, G_H), load_i64(args, OUT_HEIGHT), load_i64(args, OUT_WIDTH)
+        s_h, height, columns = (
+            load_i64(args, G_H),
+            load_i64(args, OUT_HEIGHT),
+            load_i64(args, OUT_WIDTH),
+        )
         present = load_i64(args, OUTPUTS) - block * size
         up_, left, halo = 0, 0, 0
         target, position = load_i64(args, GRADIENTS), load_i64(args, GRADIENT_POSITION)
