@@ -22,6 +22,6 @@ def test_switch_and_flags():
 
 @pytest.mark.parametrize("value", [1, None, "no"])
 def test_bad_input(value):
-    with pytest.raises(TypeError, match="backends.cpu: expected a bool for allow_winograd, got"):
+    with pytest.raises(TypeError, match=r"backends\.cpu: expected a bool for allow_winograd, got"):
         numgrad.backends.cpu.allow_winograd = value
     assert numgrad.backends.cpu.allow_winograd is True

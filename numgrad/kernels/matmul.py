@@ -78,7 +78,7 @@ _new_array = np.empty
 def product(
     out: np.ndarray, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None, workspace: Workspace
 ) -> None:
-    """``out = x @ y (+ bias)`` of matrices, or of three axes, the first the same in all: one launch.
+    """``out = x @ y (+ bias)`` of matrices, or of batches of them of one length: one launch.
 
     Any strides; ``bias`` (n,) is contiguous. All are of one dtype, and out is not empty.
     """

@@ -347,7 +347,7 @@ def _channels_gradients(
     if x is None and not needs[4]:  # a frozen layer: as in the forward pass, and as quick
         dx, storage = allocate(g.shape, g.dtype)
         own = None if weight is None else weight.array
-        _scale_and_shift(dx, g.array, variance, variance, own, None, eps)
+        _scale_and_shift(dx, g.array, None, variance, own, None, eps)
         return [make(dx, storage), None, None, None, None]
     mean, inverse = (workspace(running_var.shape, F64) for _ in range(2))
     centre = None if running_mean is None else running_mean.array
@@ -356,16 +356,14 @@ def _channels_gradients(
     return [dx, None, None, dweight, dbias]
 
 
-def _fold(mean: np.ndarray, variance: np.ndarray, eps: float, **given: np.ndarray | None) -> None:
-    """Launch ``fold_statistics`` for the results (and weight and bias) that are given."""
+def _fold(
+    mean: np.ndarray, variance: np.ndarray, eps: float, centre: np.ndarray, inverse: np.ndarray
+) -> None:
+    """Launch ``fold_statistics``."""
     mean, variance = contiguous_array(mean), contiguous_array(variance)
     args = kernels.Fold(
-        scale=at(given.get("scale")),
-        shift=at(given.get("shift")),
-        centre=at(given.get("centre")),
-        inverse=at(given.get("inverse")),
-        weight=at(given.get("weight", variance)),
-        bias=at(given.get("bias")),
+        centre=at(centre),
+        inverse=at(inverse),
         mean=at(mean),
         variance=at(variance),
         eps=launch.bits(eps),
@@ -377,35 +375,46 @@ def _fold(mean: np.ndarray, variance: np.ndarray, eps: float, **given: np.ndarra
 def _scale_and_shift(
     out: np.ndarray,
     x: np.ndarray,
-    mean: np.ndarray,
+    mean: np.ndarray | None,
     variance: np.ndarray,
     weight: np.ndarray | None,
     bias: np.ndarray | None,
     eps: float,
 ) -> None:
-    """``out = x * scale + shift`` a channel; without bias it has no shift at all."""
+    """``out = x * scale + shift`` a channel; without mean it has no shift at all."""
     if out.size == 0:
         return
-    c, s = x.shape[1], math.prod(x.shape[2:])
+    n, c, s = x.shape[0], x.shape[1], math.prod(x.shape[2:])
     x, x_n, x_c = _strides(x)
-    scale, weight = workspace((c,), x.dtype), filled(weight, c, x.dtype, 1)
-    shift = None if bias is None else workspace((c,), x.dtype)
-    _fold(mean, variance, eps, scale=scale, shift=shift, weight=weight, bias=bias)
+    variance = contiguous_array(variance)
+    mean = None if mean is None else contiguous_array(mean)
+    weight = None if weight is None else contiguous_array(weight)
+    bias = None if bias is None else contiguous_array(bias)
     args = kernels.Affine(
         out=at(out),
         x=at(x),
-        scale=at(scale),
-        shift=at(shift),
+        weight=at(weight),
+        bias=at(bias),
+        mean=at(mean),
+        variance=at(variance),
+        n=n,
         c=c,
         s=s,
         x_n=x_n,
         x_c=x_c,
         out_n=c * s,
         out_c=s,
+        eps=launch.bits(eps),
     )
-    kernel = getattr(kernels, f"affine_channels_{x.dtype.name}")
-    items = x.shape[0] * (1 if s == 1 else c)
+    kernel = _AFFINE[x.dtype]
+    items = -(-c // kernels.TILE) if s == 1 else n * c
     launch.ranged(kernel, args, items, parallel=x.size >= launch.PARALLEL_MIN)
+
+
+_AFFINE = {
+    dtypes.float32: kernels.affine_channels_float32,
+    dtypes.float64: kernels.affine_channels_float64,
+}
 
 
 @primitive(
@@ -421,7 +430,6 @@ def _scale_and_shift(
 def normalize_channels(out, x, running_mean, running_var, weight=None, bias=None, *, eps):
     """``x * scale + shift`` a channel, ``scale = weight / sqrt(running_var + eps)`` and
     ``shift = bias - running_mean * scale``: one pass. The gradient of x needs no x."""
-    bias = filled(bias, x.shape[1], x.dtype, 0)
     _scale_and_shift(out, x, running_mean, running_var, weight, bias, eps)
 
 

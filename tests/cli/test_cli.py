@@ -118,7 +118,7 @@ def test_memory_rows(bench):
     assert peaks[0] == peaks[1] == peaks[2] > peaks[3] == peaks[4] == peaks[5] == peaks[6]
     # Taped, three hidden values and one on its way are alive; else only two at a time.
     own = [r["by_category"]["activation"] + r["by_category"]["saved"] for r in rows]
-    assert own == [4 * BATCH * 128 * n for n in (3, 3, 3, 2, 2, 2, 2)]
+    assert own == [4 * BATCH * 128 * n for n in (4, 4, 4, 2, 2, 2, 2)]
     assert [r["by_category"]["saved"] > 0 for r in rows] == [True] * 3 + [False] * 4
 
 

@@ -46,7 +46,7 @@ def test_kept_and_counted():
     first = launches(lambda: unrecorded(conv, x))
     assert kept_bytes() >= 16 * 16 * 36 * 4
     assert launches(lambda: unrecorded(conv, x)) == first - 1  # the weights' transform
-    del conv
+    conv = None
     gc.collect()
     assert kept_bytes() == 0
 

@@ -151,6 +151,14 @@ def test_non_finite():
     assert np.isfinite(np.delete(got, [3, 5], 0)).all()
 
 
+@pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((1, 512), (512, 1000)), ((2, 3, 4), (4, 5))])
+def test_one_launch(shapes):
+    x, y = (numgrad.ones(*shape) for shape in shapes)
+    with memory.track() as m:
+        x @ y
+    assert m.launches == 1
+
+
 def test_saves_only():
     x, w, c = (numgrad.ones(4, 4, requires_grad=True), numgrad.ones(4, 4, requires_grad=True),
                numgrad.ones(4, requires_grad=True))  # fmt: skip

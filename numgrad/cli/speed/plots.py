@@ -107,7 +107,7 @@ def _chart(chart: Chart) -> str:
             f'<rect x="{LABEL}" y="{y}" width="{length:.1f}" height="{BAR}" fill="{bar.colour}"/>'
         )
         shown = f"{bar.value:.2f}" if bar.value < 10 else f"{bar.value:.0f}"
-        parts.append(_text(LABEL + length + 4, y + BAR - 3, shown, "start"))
+        parts.append(_text(WIDTH - 8, y + BAR - 3, shown, "end"))
         if bar.asked is not None:
             x = LABEL + bar.asked * scale
             parts.append(_line(x, y - 2, y + BAR + 2, 3))

@@ -3,7 +3,9 @@
 Floats follow Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008), in
 the form of BLIS: blocks of ``y`` (KC × NC) are packed into panels of NR columns, blocks of ``x``
 (MC × KC) into panels of MR rows, and a micro-kernel keeps an MR × NR tile of ``out`` in registers.
-Transposed operands differ in packing only.
+Transposed operands differ in packing only. Where rows of ``y`` are contiguous the first tile of a
+panel reads them in place and writes the panel, so that packing costs no pass of its own. Whole
+tiles without an epilogue go from the registers to ``out``, others through :func:`finish`.
 
 Which order an element's products are added in depends on m, n, k and the strides of the operands
 alone, never on the items a worker is given: the result has the same bits for any number of workers.
@@ -29,9 +31,11 @@ from .tile import (
     VECTORS,
     finish,
     pack,
-    tile_direct,
-    tile_narrow,
-    tile_packed,
+    tile_direct_keeping,
+    tile_direct_to,
+    tile_narrow_to,
+    tile_packed_keeping,
+    tile_packed_to,
     write_epilogue,
 )
 from .vector import for_this_cpu, subroutine
@@ -68,14 +72,16 @@ class Slots(NamedTuple):
 
 
 # Columns of a row vector times a matrix that are summed in L1 at a time.
-CHUNK = 512
+CHUNK = 1024
 CHUNK_BYTES = 8 * CHUNK
 ITEM = 16
 """Rows or columns in one item."""
 STACK_BYTES = 98304
 """Workspace up to this size is on the kernel's own stack."""
 PARALLEL_MIN = 1 << 20
-"""Multiplications above which a product is worth several threads."""
+"""Multiplications above which a product is worth several threads, where an element that is read or
+written counts as ELEMENT_COST of them."""
+ELEMENT_COST = 8
 
 
 def _round_up(value, multiple):
@@ -110,13 +116,14 @@ def plan(m: int, n: int, k: int, batch: int, itemsize: int) -> Plan:
     else:
         elements = max(_block_elements(m, n, depth, nr), _block_elements(n, m, depth, nr))
     size = _round_up(elements * itemsize, 64) + 64
-    parallel = batch * m * n * k >= PARALLEL_MIN
+    work = m * n * k + ELEMENT_COST * (m * k + k * n + m * n)
+    parallel = batch * work >= PARALLEL_MIN
     return Plan(items, 0 if size <= STACK_BYTES else size, parallel)
 
 
 def _block_elements(m, n, depth, nr):
     columns = nr if m <= MC else _round_up(min(n, NC), nr)
-    return depth * (_round_up(min(m, MC), MR) + columns) + 2 * 16
+    return depth * (min(m, MC) + MR + columns) + 2 * 16
 
 
 # ------------------------------------------------------------------------------------- blocks
@@ -135,9 +142,8 @@ def _gemm_block(
     depths = v.greatest(1, (k + KC - 1) // KC)
     depth = ((k + depths - 1) // depths + 15) // 16 * 16
     direct_x = x_column == 1 and j1 - j0 <= 2 * nr
-    direct_y = y_column == 1 and i1 - i0 <= MR
     single = i1 - i0 <= MC
-    panels_y = workspace + (depth * ((v.least(i1 - i0, MC) + MR - 1) // MR * MR) + 16) * bytes_
+    panels_y = workspace + (depth * (v.least(i1 - i0, MC) + MR) + 16) * bytes_
     panels_y = (panels_y + 63) // 64 * 64
     for jc in range(j0, j1, NC):
         je = v.least(jc + NC, j1)
@@ -147,52 +153,92 @@ def _gemm_block(
             now = epilogue if p0 + depth >= k else 0
             for ic in range(i0, i1, MC):
                 ie = v.least(ic + MC, i1)
+                # Rows from ``low`` on are done in tiles of DIRECT_ROWS, so that few are empty.
+                low = ic if direct_x else ie
+                while low > ic and (low - ic + 1) % MR > 1:
+                    low = v.greatest(ic, low - DIRECT_ROWS)
+                low_at = (low - ic + MR - 1) // MR * MR
                 if not direct_x:
-                    for i in range(ic, ie, MR):
+                    i, at = ic, 0
+                    while i < ie:
+                        high, stop = MR, low
+                        if i >= low:
+                            high, stop = DIRECT_ROWS, ie
+                        rows = v.least(high, stop - i)
                         pack(
                             t, x, x0 + i * x_row + p0 * x_column, x_row, x_column,
-                            v.least(MR, ie - i), kc, MR, workspace, (i - ic) * kc,
+                            rows, kc, high, workspace, at * kc,
                         )  # fmt: skip
+                        i += rows
+                        at += high
                 for j in range(jc, je, nr):
                     columns = v.least(nr, je - j)
-                    if direct_y and columns == nr:
-                        b, b_at, b_row = y, y0 + p0 * y_row + j, y_row
-                    else:
-                        b, b_at, b_row = panels_y, 0 if single else (j - jc) * kc, nr
-                        if ic == i0:
+                    panel = 0 if single else (j - jc) * kc
+                    b, b_at, b_row = panels_y, panel, nr
+                    keeps = 0
+                    if ic == i0:
+                        if y_column == 1 and columns == nr:
+                            # The first tile packs what it reads.
+                            b, b_at, b_row = y, y0 + p0 * y_row + j, y_row
+                            keeps = 1
+                        else:
                             pack(
                                 t, y, y0 + p0 * y_row + j * y_column, y_column, y_row,
-                                columns, kc, nr, panels_y, b_at,
+                                columns, kc, nr, panels_y, panel,
                             )  # fmt: skip
-                    for i in range(ic, ie, MR):
-                        stop = v.least(i + MR, ie)
-                        panel = (i - ic) * kc
-                        r = i
-                        while r < stop:
-                            rows = stop - r
-                            if direct_x:
-                                a, a_at = x, x0 + r * x_row + p0 * x_column
-                                along, step = x_row, x_column
+                    i = ic
+                    while i < ie:
+                        high, first, stop, at = MR, ic, low, 0
+                        if i >= low:
+                            high, first, stop, at = DIRECT_ROWS, low, ie, low_at
+                        start = i - (i - first) % high
+                        at += start - first
+                        rows = v.least(start + high, stop) - i
+                        if columns <= size:
+                            rows = v.least(rows, DIRECT_ROWS)
+                        if direct_x:
+                            a, a_at, along, step = x, x0 + i * x_row + p0 * x_column, x_row, 1
+                        else:
+                            a, a_at, along, step = workspace, at * kc + i - start, 1, high
+                        out_at = o0 + i * out_row + j * out_column
+                        c, c_at, c_row, add = tile, 0, nr, 0
+                        whole = rows == high and columns == nr and out_column == 1 and now == 0
+                        if whole:
+                            c, c_at, c_row, add = out, out_at, out_row, add_out
+                        if columns <= size:
+                            tile_narrow_to(
+                                t, a, a_at, along, step, rows, b, b_at, b_row, kc,
+                                c, c_at, c_row, add, tile, 0, 0,
+                            )  # fmt: skip
+                        elif high == DIRECT_ROWS:
+                            if keeps:
+                                tile_direct_keeping(
+                                    t, a, a_at, along, step, rows, b, b_at, b_row, kc,
+                                    c, c_at, c_row, add, panels_y, panel, nr,
+                                )  # fmt: skip
                             else:
-                                a, a_at, along, step = workspace, panel + r - i, 1, MR
-                            out_at = o0 + r * out_row + j * out_column
-                            if add_out:  # its lines arrive while the sums are made
-                                for q in range(rows):
-                                    v.prefetch(t, out, out_at + q * out_row)
-                                    v.prefetch(t, out, out_at + q * out_row + nr - 1)
-                            if columns <= size:
-                                rows = v.least(rows, DIRECT_ROWS)
-                                tile_narrow(t, a, a_at, along, step, rows, b, b_at, b_row, kc, tile)
-                            elif direct_x or rows <= DIRECT_ROWS:
-                                rows = v.least(rows, DIRECT_ROWS)
-                                tile_direct(t, a, a_at, along, step, rows, b, b_at, b_row, kc, tile)
-                            else:
-                                tile_packed(t, a, a_at, along, step, rows, b, b_at, b_row, kc, tile)
+                                tile_direct_to(
+                                    t, a, a_at, along, step, rows, b, b_at, b_row, kc,
+                                    c, c_at, c_row, add, tile, 0, 0,
+                                )  # fmt: skip
+                        elif keeps:
+                            tile_packed_keeping(
+                                t, a, a_at, along, step, rows, b, b_at, b_row, kc,
+                                c, c_at, c_row, add, panels_y, panel, nr,
+                            )  # fmt: skip
+                        else:
+                            tile_packed_to(
+                                t, a, a_at, along, step, rows, b, b_at, b_row, kc,
+                                c, c_at, c_row, add, tile, 0, 0,
+                            )  # fmt: skip
+                        if not whole:
                             finish(
                                 t, tile, nr, rows, columns, out, out_at, out_row, out_column,
-                                add_out, now, r * bias_row + j * bias_column, 0,
+                                add_out, now, i * bias_row + j * bias_column, 0,
                             )  # fmt: skip
-                            r += rows
+                        i += rows
+                        if keeps:
+                            b, b_at, b_row, keeps = panels_y, panel, nr, 0
 
 
 @subroutine
@@ -409,11 +455,11 @@ def gemm_float32(args, lo, hi, worker):
     there and no other worker's. k may be 0; where m, n or the batch is 0 there are no items.
 
     Reads the strip's rows or columns of one operand once (of x, once for every 2048 of n), the
-    other operand once a range, and out with beta 1 or where k > 256. Writes out once for every 256
+    other operand once a range, and out with beta 1 or where k > KC. Writes out once for every KC
     of k.
 
     Rounding: products are added in order of p, by FMA where there is one, in partial sums of up to
-    256; where m or n is 1, all in order, or each lane of a vector for itself. The error is within
+    KC; where m or n is 1, all in order, or each lane of a vector for itself. The error is within
     that of any order: ``(k + 2) · eps/2 · (|x| @ |y| + |bias| + |out|)``.
     """
     _floats(np.float32(0), args, lo, hi, worker)

@@ -24,7 +24,21 @@ from numba import njit
 
 from ..native import as_float64, inline, load_i64, stack
 from ..store import Handwritten, named
-from .vector import get, put
+from .vector import (
+    add,
+    for_this_cpu,
+    get,
+    lanes,
+    least,
+    load,
+    load_some,
+    multiply,
+    multiply_add,
+    put,
+    splat,
+    store,
+    store_some,
+)
 
 # Sums are vectors only if they may be reordered; nan and infinities keep their meaning.
 summing = njit(error_model="numpy", forceinline=True, fastmath={"reassoc", "nsz", "contract"})
@@ -89,26 +103,29 @@ class Affine(NamedTuple):
 
     out: int
     x: int
-    scale: int
-    shift: int
-    """Address of c elements, or 0."""
+    weight: int
+    """Address of c elements, or 0 for ones."""
+    bias: int
+    """Address of c elements, or 0 for zeros."""
+    mean: int
+    """Address of c elements, or 0: then nothing is added."""
+    variance: int
+    n: int
     c: int
     s: int
     x_n: int
     x_c: int
     out_n: int
     out_c: int
+    eps: int
+    """The bits of a float64."""
 
 
 class Fold(NamedTuple):
-    """Slots of ``fold_statistics``; the results may be 0."""
+    """Slots of ``fold_statistics``."""
 
-    scale: int
-    shift: int
     centre: int
     inverse: int
-    weight: int
-    bias: int
     mean: int
     variance: int
     eps: int
@@ -392,70 +409,103 @@ def _columns_backward(name: str, dtype: Any) -> Handwritten:
 # ------------------------------------------------------------------------------ known statistics
 
 
-def _affine_channels(name: str, dtype: Any) -> Handwritten:
-    def affine_channels(args, lo, hi, worker):
-        """out[i, c, j] = x[i, c, j] * scale[c] + shift[c], in the element's own type.
+@njit(error_model="numpy", inline="always")
+def _known_scale(dtype, args, c):
+    """weight / sqrt(variance + eps) of channel c, rounded by nobody yet."""
+    weight, eps = load_i64(args, 2), as_float64(args)[13]
+    inverse = 1 / np.sqrt(F64(get(dtype(0), load_i64(args, 5), c)) + eps)
+    return inverse if weight == 0 else F64(get(dtype(0), weight, c)) * inverse
 
-        Slots: :class:`Affine`. Items are planes, i * c + the number of the channel; with s = 1 they
-        are samples, and channels adjoin. Other strides: any. Reads an item and writes an item an
-        item. Not checked: overlap.
-        """
-        out, x = load_i64(args, 0), load_i64(args, 1)
-        scales, shifts = load_i64(args, 2), load_i64(args, 3)
-        channels, s = load_i64(args, 4), load_i64(args, 5)
-        x_n, x_c = load_i64(args, 6), load_i64(args, 7)
-        out_n, out_c = load_i64(args, 8), load_i64(args, 9)
-        if s == 1:
-            for i in range(lo, hi):
-                at, to = i * x_n, i * out_n
-                if shifts != 0:
-                    for c in range(channels):
-                        v = get(dtype(0), x, at + c) * get(dtype(0), scales, c)
-                        put(out, to + c, v + get(dtype(0), shifts, c))
-                else:
-                    for c in range(channels):
-                        put(out, to + c, get(dtype(0), x, at + c) * get(dtype(0), scales, c))
-            return
-        for item in range(lo, hi):
-            i, c = item // channels, item % channels
-            scale = get(dtype(0), scales, c)
-            at, to = i * x_n + c * x_c, i * out_n + c * out_c
-            if shifts != 0:
-                shift = get(dtype(0), shifts, c)
-                for j in range(s):
-                    put(out, to + j, get(dtype(0), x, at + j) * scale + shift)
-            else:
-                for j in range(s):
-                    put(out, to + j, get(dtype(0), x, at + j) * scale)
 
-    return named(name, affine_channels, fastmath={"contract"})
+@njit(error_model="numpy", inline="always")
+def _known_shift(dtype, args, c, scale):
+    """bias - mean * scale of channel c."""
+    bias, mean = load_i64(args, 3), load_i64(args, 4)
+    shift = 0.0 if bias == 0 else F64(get(dtype(0), bias, c))
+    return shift - F64(get(dtype(0), mean, c)) * scale
+
+
+@njit(error_model="numpy", inline="always")
+def _affine_channels(dtype, args, lo, hi, worker):
+    out, x = load_i64(args, 0), load_i64(args, 1)
+    shifted, n, channels = load_i64(args, 4) != 0, load_i64(args, 6), load_i64(args, 7)
+    s = load_i64(args, 8)
+    x_n, x_c = load_i64(args, 9), load_i64(args, 10)
+    out_n, out_c = load_i64(args, 11), load_i64(args, 12)
+    if s == 1:
+        scales, shifts = stack(TILE_BYTES), stack(TILE_BYTES)
+        for tile in range(lo, hi):
+            first = tile * TILE
+            width = least(TILE, channels - first)
+            for j in range(width):
+                scale = _known_scale(dtype, args, first + j)
+                put(scales, j, dtype(scale))
+                put(shifts, j, dtype(0))
+                if shifted:
+                    put(shifts, j, dtype(_known_shift(dtype, args, first + j, scale)))
+            for i in range(n):
+                at, to = i * x_n + first, i * out_n + first
+                for j in range(0, width, lanes(dtype(0))):
+                    v = multiply(
+                        load_some(dtype(0), x, at + j, width - j), load(dtype(0), scales, j)
+                    )
+                    if shifted:
+                        v = add(v, load(dtype(0), shifts, j))
+                    store_some(out, to + j, v, width - j)
+        return
+    whole = s - s % lanes(dtype(0))
+    for item in range(lo, hi):
+        i, c = item // channels, item % channels
+        wide = _known_scale(dtype, args, c)
+        at, to = i * x_n + c * x_c, i * out_n + c * out_c
+        scale = splat(dtype(wide))
+        if shifted:
+            shift = splat(dtype(_known_shift(dtype, args, c, wide)))
+            for j in range(0, whole, lanes(dtype(0))):
+                store(out, to + j, multiply_add(load(dtype(0), x, at + j), scale, shift))
+            if whole < s:
+                v = multiply_add(load_some(dtype(0), x, at + whole, s - whole), scale, shift)
+                store_some(out, to + whole, v, s - whole)
+        else:
+            for j in range(0, whole, lanes(dtype(0))):
+                store(out, to + j, multiply(load(dtype(0), x, at + j), scale))
+            if whole < s:
+                v = multiply(load_some(dtype(0), x, at + whole, s - whole), scale)
+                store_some(out, to + whole, v, s - whole)
+
+
+@for_this_cpu
+def affine_channels_float32(args, lo, hi, worker):
+    """out[i, c, j] = x[i, c, j] * scale[c] + shift[c], in the element's own type.
+
+    scale = weight / sqrt(variance + eps) and shift = bias - mean * scale, each calculated in
+    float64 and rounded once; without mean there is no shift. Slots: :class:`Affine`. Items are
+    planes, i * c + the number of the channel; with s = 1 they are tiles of TILE channels, and
+    channels adjoin. Other strides: any. Reads an item and writes an item an item. Not checked:
+    overlap.
+    """
+    _affine_channels(np.float32, args, lo, hi, worker)
+
+
+@for_this_cpu
+def affine_channels_float64(args, lo, hi, worker):
+    """As :func:`affine_channels_float32`, in float64."""
+    _affine_channels(np.float64, args, lo, hi, worker)
 
 
 def _fold_statistics(name: str, dtype: Any) -> Handwritten:
     def fold_statistics(args, lo, hi, worker):
-        """scale = weight / sqrt(variance + eps), shift = bias - mean * scale, rounded once;
-        centre = mean and inverse = 1 / sqrt(variance + eps) as float64.
+        """centre = mean and inverse = 1 / sqrt(variance + eps) as float64.
 
-        Slots: :class:`Fold`. Items are channels. All contiguous. Reads four items and writes those
-        results that are asked for. Not checked: overlap.
+        Slots: :class:`Fold`. Items are channels. All contiguous. Reads two items and writes two.
+        Not checked: overlap.
         """
-        scales, shifts = load_i64(args, 0), load_i64(args, 1)
-        centres, inverses = load_i64(args, 2), load_i64(args, 3)
-        weight, bias = load_i64(args, 4), load_i64(args, 5)
-        means, variances = load_i64(args, 6), load_i64(args, 7)
-        eps = as_float64(args)[8]
+        centres, inverses = load_i64(args, 0), load_i64(args, 1)
+        means, variances = load_i64(args, 2), load_i64(args, 3)
+        eps = as_float64(args)[4]
         for c in range(lo, hi):
-            mean = F64(get(dtype(0), means, c))
-            inverse = 1 / np.sqrt(F64(get(dtype(0), variances, c)) + eps)
-            scale = F64(get(dtype(0), weight, c)) * inverse
-            if scales != 0:
-                put(scales, c, dtype(scale))
-            if shifts != 0:
-                put(shifts, c, dtype(F64(get(dtype(0), bias, c)) - mean * scale))
-            if centres != 0:
-                put(centres, c, mean)
-            if inverses != 0:
-                put(inverses, c, inverse)
+            put(centres, c, F64(get(dtype(0), means, c)))
+            put(inverses, c, 1 / np.sqrt(F64(get(dtype(0), variances, c)) + eps))
 
     return named(name, fold_statistics)
 
@@ -468,7 +518,5 @@ columns_forward_float32 = _columns_forward("columns_forward_float32", np.float32
 columns_forward_float64 = _columns_forward("columns_forward_float64", np.float64)
 columns_backward_float32 = _columns_backward("columns_backward_float32", np.float32)
 columns_backward_float64 = _columns_backward("columns_backward_float64", np.float64)
-affine_channels_float32 = _affine_channels("affine_channels_float32", np.float32)
-affine_channels_float64 = _affine_channels("affine_channels_float64", np.float64)
 fold_statistics_float32 = _fold_statistics("fold_statistics_float32", np.float32)
 fold_statistics_float64 = _fold_statistics("fold_statistics_float64", np.float64)

@@ -23,31 +23,37 @@ VECTOR_BYTES = v.BYTES[INSTRUCTION_SET]
 TILE_BYTES = MR * VECTORS * VECTOR_BYTES
 # A panel of y, KC × NR, stays in L1 or streams from L2; a block of x, MC × KC, stays in L2; a block
 # of y, KC × NC, in L3.
-KC, NC = 256, 2048
+KC, NC = 320, 2048
 MC = 16 * MR
+AHEAD = 24
+"""How many rows of y ahead of the sums are asked for."""
 
 
 # ------------------------------------------------------------------------------ micro-kernels
 
 
-def _tile_function(module, element, rows, vectors, packed):
-    """``c[i, j] = sum(a[i, p] * b[p, j] for p in range(k))``, the sums in registers.
+def _tile_function(module, element, rows, vectors, packed, keeps):
+    """``c[i, j] (+)= sum(a[i, p] * b[p, j] for p in range(k))``, the sums in registers.
+
+    One that ``keeps`` also writes the rows of b to ``kept``, ``kept_row`` elements apart: it reads
+    a matrix in place and leaves its packed panel behind, at no cost beside the sums. The rows of c
+    are asked for one a step: all at once they would hold up the loads of the sums.
 
     A function of its own, so that registers are allotted for this loop alone.
     """
     name = f"numgrad_tile_{rows}x{vectors}_{element}_{'packed' if packed else 'direct'}"
+    name += "_keeps" if keeps else ""
     if name in module.globals:
         return module.globals[name]
     e, type_ = v.element_type(element), v.vector_type(element)
     size, lanes = element.bitwidth // 8, type_.count
-    at = e.as_pointer()
-    signature = ir.FunctionType(ir.VoidType(), [at, v.I64, v.I64, v.I64, at, v.I64, v.I64, at])
+    at, i = e.as_pointer(), v.I64
+    signature = ir.FunctionType(ir.VoidType(), [at, i, i, i, at, i, i, at, i, i, at, i])
     function = ir.Function(module, signature, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
-    a0, along, step, valid, b0, b_row, k, c = function.args
+    a0, along, step, valid, b0, b_row, k, c, c_row, add, kept0, kept_row = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    loop, done = function.append_basic_block("loop"), function.append_basic_block("done")
     if packed:
         offsets, step = [v.i64(i) for i in range(rows)], v.i64(rows)
     else:
@@ -59,43 +65,68 @@ def _tile_function(module, element, rows, vectors, packed):
             )
             for i in range(rows)
         ]
+    ahead = builder.mul(b_row, v.i64(AHEAD))
+    columns = vectors * lanes
     zero = v.zero_vector(type_)
-    entry = builder.block
-    builder.cbranch(builder.icmp_signed(">", k, v.i64(0)), loop, done)
 
-    builder.position_at_end(loop)
-    p, a, b = builder.phi(v.I64), builder.phi(at), builder.phi(at)
-    sums = [[builder.phi(type_) for _ in range(vectors)] for _ in range(rows)]
-    y = [
-        v.load_vector(builder, builder.gep(b, [v.i64(j * lanes)]), type_, size)
-        for j in range(vectors)
-    ]
-    added = []
-    for i in range(rows):
-        x = v.splat_value(builder, builder.load(builder.gep(a, [offsets[i]])), type_)
-        added.append([v.multiply_add_value(builder, x, y[j], sums[i][j]) for j in range(vectors)])
-    following = builder.add(p, v.i64(1))
-    for phi, start, update in (
-        (p, v.i64(0), following),
-        (a, a0, builder.gep(a, [step])),
-        (b, b0, builder.gep(b, [b_row])),
-        *((sums[i][j], zero, added[i][j]) for i in range(rows) for j in range(vectors)),
-    ):
-        phi.add_incoming(start, entry)
-        phi.add_incoming(update, loop)
-    builder.cbranch(builder.icmp_signed("<", following, k), loop, done)
+    def steps(start, stop, carried, fetches):
+        """Steps [start, stop) of the sum, from and to what is carried: a, b, kept, c and sums."""
+        before = builder.block
+        loop, after = function.append_basic_block("loop"), function.append_basic_block("after")
+        builder.cbranch(builder.icmp_signed("<", start, stop), loop, after)
+        builder.position_at_end(loop)
+        p = builder.phi(v.I64)
+        now = [builder.phi(value.type) for value in carried]
+        a, b, kept, fetched, *sums = now
+        y = []
+        for j in range(vectors):
+            y.append(v.load_vector(builder, builder.gep(b, [v.i64(j * lanes)]), type_, size))
+            if keeps:
+                v.store_vector(builder, y[j], builder.gep(kept, [v.i64(j * lanes)]), size)
+        for lane in (*range(0, columns, lanes), columns - 1):  # it may lie in one line more
+            if keeps:
+                v.prefetch_value(builder, builder.gep(b, [builder.add(ahead, v.i64(lane))]))
+            if fetches:
+                v.prefetch_value(builder, builder.gep(fetched, [v.i64(lane)]))
+        added = []
+        for i in range(rows):
+            x = v.splat_value(builder, builder.load(builder.gep(a, [offsets[i]])), type_)
+            for j in range(vectors):
+                added.append(v.multiply_add_value(builder, x, y[j], sums[i * vectors + j]))
+        following = builder.add(p, v.i64(1))
+        moved = [builder.gep(a, [step]), builder.gep(b, [b_row])]
+        moved.append(builder.gep(kept, [kept_row]) if keeps else kept)
+        moved.append(builder.gep(fetched, [c_row]) if fetches else fetched)
+        last = [*moved, *added]
+        for phi, first, update in zip(
+            (p, *now), (start, *carried), (following, *last), strict=True
+        ):
+            phi.add_incoming(first, before)
+            phi.add_incoming(update, loop)
+        builder.cbranch(builder.icmp_signed("<", following, stop), loop, after)
+        builder.position_at_end(after)
+        results = []
+        for value, update in zip(carried, last, strict=True):
+            result = builder.phi(value.type)
+            result.add_incoming(value, before)
+            result.add_incoming(update, loop)
+            results.append(result)
+        return results
 
-    builder.position_at_end(done)
-    for i in range(rows):
-        for j in range(vectors):
-            result = builder.phi(type_)
-            result.add_incoming(zero, entry)
-            result.add_incoming(added[i][j], loop)
-            sums[i][j] = result
-    for i in range(rows):
-        for j in range(vectors):
-            place = builder.gep(c, [v.i64((i * VECTORS + j) * lanes)])
-            v.store_vector(builder, sums[i][j], place, VECTOR_BYTES)
+    least = builder.select(builder.icmp_signed("<", k, v.i64(rows)), k, v.i64(rows))
+    carried = steps(v.i64(0), least, [a0, b0, kept0, c, *[zero] * (rows * vectors)], True)
+    sums = steps(least, k, carried, False)[4:]
+    with builder.if_else(builder.icmp_signed("!=", add, v.i64(0))) as (adds, overwrites):
+        for branch, to_what_is_there in ((adds, True), (overwrites, False)):
+            with branch:
+                for i in range(rows):
+                    row = builder.gep(c, [builder.mul(v.i64(i), c_row)])
+                    for j in range(vectors):
+                        place, value = builder.gep(row, [v.i64(j * lanes)]), sums[i * vectors + j]
+                        if to_what_is_there:
+                            there = v.load_vector(builder, place, type_, size)
+                            value = builder.fadd(there, value)
+                        v.store_vector(builder, value, place, size)
     builder.ret_void()
     return function
 
@@ -103,26 +134,58 @@ def _tile_function(module, element, rows, vectors, packed):
 def _tile(rows, vectors, packed):
     @intrinsic
     def tile(typingctx, t, a, a_at, along, step, valid, b, b_at, b_row, k, c):
+        """The sums of a tile at ``c``, rows VECTORS vectors apart."""
+
         def codegen(context, builder, signature, args):
             _, a_, a_at_, along_, step_, valid_, b_, b_at_, b_row_, k_, c_ = args
             e = v.element_type(t)
-            function = _tile_function(builder.module, t, rows, vectors, packed)
+            function = _tile_function(builder.module, t, rows, vectors, packed, False)
             first_a = builder.gep(v.pointer(builder, a_, e), [a_at_])
             first_b = builder.gep(v.pointer(builder, b_, e), [b_at_])
+            place, row = v.pointer(builder, c_, e), v.i64(VECTORS * v.vector_type(t).count)
             builder.call(
                 function,
-                [first_a, along_, step_, valid_, first_b, b_row_, k_, v.pointer(builder, c_, e)],
+                [first_a, along_, step_, valid_, first_b, b_row_, k_, place, row]
+                + [v.i64(0), place, v.i64(0)],  # what is kept is overwritten by the sums
             )
             return context.get_dummy_value()
 
         return types.void(t, *[types.int64] * 10), codegen
 
-    return tile
+    def to_memory(keeps):
+        @intrinsic
+        def tile_to(
+            typingctx, t, a, a_at, along, step, valid, b, b_at, b_row, k,
+            c, c_at, c_row, add, kept, kept_at, kept_row,
+        ):  # fmt: skip
+            """The same at ``c[c_at]``, rows ``c_row`` apart, added to what is there if ``add``."""
+
+            def codegen(context, builder, signature, args):
+                e = v.element_type(t)
+                function = _tile_function(builder.module, t, rows, vectors, packed, keeps)
+
+                def place(base, index):
+                    return builder.gep(v.pointer(builder, base, e), [index])
+
+                _, a_, a_at_, along_, step_, valid_, b_, b_at_, b_row_, k_ = args[:10]
+                c_, c_at_, c_row_, add_, kept_, kept_at_, kept_row_ = args[10:]
+                builder.call(
+                    function,
+                    [place(a_, a_at_), along_, step_, valid_, place(b_, b_at_), b_row_, k_]
+                    + [place(c_, c_at_), c_row_, add_, place(kept_, kept_at_), kept_row_],
+                )
+                return context.get_dummy_value()
+
+            return types.void(t, *[types.int64] * 16), codegen
+
+        return tile_to
+
+    return tile, to_memory(False), to_memory(True)
 
 
-tile_packed = _tile(MR, VECTORS, packed=True)
-tile_direct = _tile(DIRECT_ROWS, VECTORS, packed=False)
-tile_narrow = _tile(DIRECT_ROWS, 1, packed=False)
+tile_packed, tile_packed_to, tile_packed_keeping = _tile(MR, VECTORS, packed=True)
+tile_direct, tile_direct_to, tile_direct_keeping = _tile(DIRECT_ROWS, VECTORS, packed=False)
+tile_narrow, tile_narrow_to, _ = _tile(DIRECT_ROWS, 1, packed=False)
 
 
 # ------------------------------------------------------------------------------------ packing

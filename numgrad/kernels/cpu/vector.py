@@ -15,6 +15,7 @@ import inspect
 import os
 import platform
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -27,7 +28,6 @@ BYTES = {"avx512": 64, "avx2": 32, "plain": 16}
 
 
 def _detected() -> str:
-    import llvmlite.binding as llvm
     from numba.core import config
 
     named = getattr(
@@ -189,12 +189,19 @@ def subroutine(function):
     """Let kernels call ``function``, which returns nothing; no ``njit`` and no Python wrapper.
 
     A helper made by ``njit`` is turned into machine code once for itself and once more in every
-    caller, and again for arguments that happen to be literals: three times the compile time.
+    caller, and again for arguments that happen to be literals. This one is a function in the
+    kernel's own module, optimised with it and once.
     """
 
     def call(typingctx, *args):
         def codegen(context, builder, signature, values):
-            context.compile_internal(builder, function, signature, values)
+            key = (function, signature.args)
+            compiled = _subroutines.get(key)
+            if compiled is None:
+                compiled = context._compile_subroutine_no_cache(builder, function, signature)
+                _subroutines[key] = compiled
+            _take_in(context.active_code_library, compiled.library)
+            context.call_internal_no_propagate(builder, compiled.fndesc, signature, values)
             return context.get_dummy_value()
 
         return types.void(*(types.unliteral(arg) for arg in args)), codegen
@@ -204,6 +211,27 @@ def subroutine(function):
     call.__signature__ = own.replace(parameters=[first, *own.parameters.values()])
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     return intrinsic(call)
+
+
+_subroutines: dict = {}
+"""What was compiled of each function, for the types of its arguments."""
+
+
+def _take_in(library, part) -> None:
+    """Copy the functions of ``part``, which no optimiser has seen, into the module of ``library``.
+
+    Numba's own way of calling a function from another library is to optimise that one, turn it into
+    machine code which nobody runs, and optimise it again in each caller, so that what is nested
+    three deep is done four times.
+    """
+    module = part._final_module.clone()
+    for found in module.functions:
+        if not found.is_declaration and found.linkage == llvm.Linkage.external:
+            found.linkage = llvm.Linkage.linkonce_odr  # several callers may bring it along
+            found.add_function_attribute("noinline")
+    library._final_module.link_in(module)
+    for other in part._linking_libraries:
+        library.add_linking_library(other)
 
 
 def _smaller_or_larger(operator):

@@ -1,13 +1,12 @@
 """Pieces of Winograd's minimal filtering F(4×4, 3×3): the three transforms, and products of tiles.
 
 S. Winograd, "Arithmetic Complexity of Computations" (SIAM, 1980); A. Lavin and S. Gray, "Fast
-Algorithms for Convolutional Neural Networks" (2016). A tile of 4×4
-outputs of a 3×3 correlation is ``Aᵀ [(G w Gᵀ) ⊙ (Bᵀ d B)] A`` of its 6×6 inputs d: 36 products
-where the definition has 144.
+Algorithms for Convolutional Neural Networks" (2016). A tile of 4×4 outputs of a 3×3 correlation is
+``Aᵀ [(G w Gᵀ) ⊙ (Bᵀ d B)] A`` of its 6×6 inputs d: 36 products where the definition has 144.
 
-The points here are 0, ±3/4, ±3/2 and ∞: the usual 0, ±1, ±2 and ∞ lose four times as much to rounding
-(B. Barabasz, A. Anderson, K. Soodhalter and D. Gregg, "Error Analysis and Improving the Accuracy of
-Winograd Convolution for Deep Neural Networks", 2020, on the choice of points).
+The points here are 0, ±3/4, ±3/2 and ∞. The usual 0, ±1, ±2 and ∞ lose four times as much to
+rounding (on the choice of points: B. Barabasz, A. Anderson, K. Soodhalter and D. Gregg, "Error
+Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020).
 
 A *position* is one of the 36 places of a transformed tile. Every vector holds one value of as many
 channels as there are lanes; a *pixel* here is such a vector.
@@ -365,7 +364,7 @@ def _write_product(
             v.load_vector(builder, builder.gep(b, [v.i64((p * COLUMNS + j) * lanes)]), type_, 4)
             for j in range(COLUMNS)
         ]
-        new: list[list[ir.Value]] = [[] for _ in range(COLUMNS)]
+        new = [[] for _ in range(COLUMNS)]
         for i in range(rows):
             value = builder.load(builder.gep(a, [v.i64(i * row + p * step)]))
             value = v.splat_value(builder, value, type_)

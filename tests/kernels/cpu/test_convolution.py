@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit, types
 
-from numgrad.kernels import convolution, launch, native, store
+from numgrad.kernels import convolution, launch, native, store, winograd
 from numgrad.kernels.cpu import slots, vector
 from numgrad.kernels.cpu.slots import Slots
 from numgrad.kernels.reference import convolution as reference
@@ -29,6 +29,14 @@ LAYOUTS = [
     "one pixel",
 ]
 GUARD = 4096
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _direct_sums():
+    """Winograd's way has tests of its own."""
+    winograd.enabled = False
+    yield
+    winograd.enabled = True
 
 
 @njit(types.void(*[types.int64] * 5), nogil=True)
@@ -337,6 +345,7 @@ def test_other_instruction_sets(instruction_set):
 
 
 if __name__ == "__main__":
+    winograd.enabled = False
     for geometry in GEOMETRIES:
         case(1, *geometry, "float32", ("planes", "planes", "planes"))
     counts = store.stats

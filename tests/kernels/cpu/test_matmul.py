@@ -22,8 +22,8 @@ from numgrad.kernels.reference.matmul import matmul as reference
 ROOT = Path(__file__).parents[3]
 FLOATS = ["float32", "float64"]
 INTEGERS = ["int32", "int64", "uint8"]
-SIZES = [0, 1, 2, 3, 7, 13, 14, 15, 16, 31, 32, 33, 64, 100, 300]
-DEPTHS = [0, 1, 2, 7, 15, 16, 17, 33, 64, 100, 255, 256, 257, 300, 513, 700]
+SIZES = [0, 1, 2, 3, 7, 13, 14, 15, 16, 21, 31, 32, 33, 64, 100, 300]
+DEPTHS = [0, 1, 2, 7, 15, 16, 17, 33, 64, 100, 255, 256, 319, 320, 321, 641]
 LAYOUTS = ["rows", "columns", "strided", "reversed", "one row", "one column"]
 
 
@@ -175,7 +175,7 @@ def sweep(dtypes):
                 for other in ("rows", "columns", "reversed"):
                     seed += 1
                     case(seed, m, n, k, dtype, (layout, other, LAYOUTS[seed % 4]), 2, True, 1)
-        for m, n, k in [(131, 70, 300), (60, 230, 517), (400, 40, 64)]:
+        for m, n, k in [(131, 70, 300), (60, 230, 517), (400, 40, 64), (21, 64, 70), (11, 100, 50)]:
             for layout in ("rows", "columns"):
                 for other in ("rows", "columns"):
                     seed += 1

@@ -1,5 +1,11 @@
 """The kernels of normalisation by address: formulas, strides, items in any split."""
 
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,8 +14,10 @@ from hypothesis import strategies as st
 from numgrad.kernels import launch
 from numgrad.kernels.cpu import normalization as channels
 from numgrad.kernels.cpu import row_normalization as rows
+from numgrad.kernels.cpu import vector
 from tests.checks import assert_close
 
+ROOT = Path(__file__).parents[3]
 DTYPES = ("float32", "float64")
 TOLERANCE = {"float32": 3e-7, "float64": 1e-12}
 EPS = 1e-3
@@ -239,45 +247,52 @@ def test_rows(dtype, sizes, seed):
         np.testing.assert_array_equal(alone[name], got)
 
 
+KNOWN = [(4, 70, 1), (3, 5, 1), (2, 5, 33), (1, 3, 2), (2, 3, 49)]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(4, 70, 1), (3, 5, 1), (2, 5, 33), (1, 3, 2)])
+@pytest.mark.parametrize("shape", KNOWN)
 def test_known_statistics(dtype, shape):
     rng = np.random.default_rng(4)
     n, c, s = shape
     x = strided(rng, dtype, n, c, s, s > 1)
     weight, bias, mean = (rng.standard_normal(c).astype(dtype) for _ in range(3))
     variance = rng.uniform(0.5, 2, c).astype(dtype)
-    scale, shift = np.empty(c, dtype), np.empty(c, dtype)
     centre, inverse = np.empty(c), np.empty(c)
+    eps = launch.bits(EPS)
     fold = getattr(channels, f"fold_statistics_{dtype}")
-    slots = channels.Fold(
-        scale=scale,
-        shift=shift,
-        centre=centre,
-        inverse=inverse,
-        weight=weight,
-        bias=bias,
-        mean=mean,
-        variance=variance,
-        eps=launch.bits(EPS),
-    )
+    slots = channels.Fold(centre=centre, inverse=inverse, mean=mean, variance=variance, eps=eps)
     run(fold, slots, c)
     r = 1 / np.sqrt(variance.astype(F64) + EPS)
-    eps = TOLERANCE[dtype]
-    assert_close(scale, weight * r, eps)
-    assert_close(shift, bias - mean * (weight * r), eps)
     assert_close(centre, mean.astype(F64), 0)
     assert_close(inverse, r, 1e-14)
-    again = np.empty(c)
-    run(fold, slots._replace(scale=None, shift=None, centre=None, inverse=again, bias=None), c)
-    np.testing.assert_array_equal(again, inverse)
     affine = getattr(channels, f"affine_channels_{dtype}")
-    out = np.empty((n, c, s), dtype)
-    items = n if s == 1 else n * c
-    for added in (shift, None):
+    items = -(-c // channels.TILE) if s == 1 else n * c
+    for w, b, m in [(weight, bias, mean), (weight, None, None), (None, None, mean)]:
+        out = np.empty((n, c, s), dtype)
         slots = channels.Affine(
-            out=out, x=x, scale=scale, shift=added, c=c, s=s, **steps(x=x, out=out)
-        )
+            out=out, x=x, weight=w, bias=b, mean=m, variance=variance, n=n, c=c, s=s, eps=eps,
+            **steps(x=x, out=out),
+        )  # fmt: skip
         run(affine, slots, items, split=2)
-        expected = x * scale.reshape(1, c, 1).astype(F64)
-        assert_close(out, expected + (0 if added is None else added.reshape(1, c, 1)), eps)
+        scale = r if w is None else w * r
+        shift = 0 if m is None else (0 if b is None else b) - m * scale
+        expected = x * scale.reshape(1, c, 1) + np.broadcast_to(shift, c).reshape(1, c, 1)
+        assert_close(out, expected, TOLERANCE[dtype], 4)
+
+
+@pytest.mark.parametrize("instruction_set", ["avx2", "plain"])
+def test_known_statistics_of_other_instruction_sets(instruction_set):
+    if instruction_set == "avx2" and vector.INSTRUCTION_SET == "plain":
+        pytest.skip("needs AVX2")
+    environment = {**os.environ, "NUMGRAD_CPU": instruction_set, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, __file__]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{instruction_set}\n"
+
+
+if __name__ == "__main__":
+    for dtype, shape in itertools.product(DTYPES, KNOWN):
+        test_known_statistics(dtype, shape)
+    print(vector.INSTRUCTION_SET)
