@@ -5,11 +5,12 @@ are a closed family: the derivative of each, of any order, is made of the others
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from . import convolution_plan as plans
 from . import launch, winograd
 from .cpu import convolution as kernels
 from .cpu import depthwise
@@ -123,11 +124,13 @@ def weight_gradient(
     parallel = g.size * depth * taps >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
         kernel = getattr(depthwise, f"depthwise_weight_{out.dtype.name}")
-        launch.ranged(kernel, Slots(**slots), groups * rows, parallel=parallel)
+        launch.ranged(kernel, Slots(*slots), groups * rows, parallel=parallel)
         return
-    kernel = getattr(kernels, f"convolution_weight_{out.dtype.name}")
-    plan = kernels.plan_weight(rows, depth, taps, out.itemsize)
-    _launch(kernel, slots, plan, groups, parallel, workspace)
+    kernel = f"convolution_weight_{out.dtype.name}"
+    shape = plans.Shape(*slots[: len(plans.Shape._fields)])
+    in_place, x_strides = _in_place(slots, shape)
+    plan = plans.plan_weight(shape, in_place, x_strides, out.itemsize)
+    _launch(kernel, slots, (), plan, 0, groups * plan.parts, parallel, workspace)
 
 
 # ----------------------------------------------------------------------------------------- pieces
@@ -191,34 +194,61 @@ def _convolve(
     if pointwise and out.shape[2:] == x.shape[2:]:
         out, x, residual = _rows_joined(out, x, residual)
     slots = _geometry(out, x, w, stride, padding, dilation)
-    vectors = {"scale": scale, "shift": shift, "clamp": clamp}
-    slots.update({name: launch.address_or_0(array) for name, array in vectors.items()})
-    if residual is not None:
-        slots.update(_operand("residual", "nchw", residual))
+    beside = (0,) * 5 if residual is None else _operand(residual)
+    address_or_0 = launch.address_or_0
+    epilogue = (address_or_0(scale), address_or_0(shift), *beside, address_or_0(clamp))
     parallel = out.size * depth * math.prod(taps) >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
         kernel = getattr(depthwise, f"depthwise_{out.dtype.name}")
-        launch.ranged(kernel, Slots(**slots), out.shape[0] * out.shape[1], parallel=parallel)
+        args = Slots(*slots, *epilogue)
+        launch.ranged(kernel, args, out.shape[0] * out.shape[1], parallel=parallel)
         return
-    kernel = getattr(kernels, f"convolution_{out.dtype.name}")
-    pixels = out.shape[0] * out.shape[2] * out.shape[3]
-    plan = kernels.plan(rows, depth, math.prod(taps), pixels, out.itemsize)
-    _launch(kernel, slots, plan, groups, parallel, workspace)
+    name, itemsize = out.dtype.name, out.itemsize
+    shape = plans.Shape(*slots[: len(plans.Shape._fields)])
+    in_place, x_strides = _in_place(slots, shape)
+    plan = plans.plan(shape, in_place, x_strides, itemsize)
+    once = out.shape[0] * out.shape[2] * out.shape[3] <= plans.UNPACKED_PIXELS
+    packed = 0
+    if not (once and w[0, 0].flags.c_contiguous):
+        packed = plans.weights_bytes(groups, rows, depth, math.prod(taps), itemsize)
+    items = groups * plan.chunks * plan.parts
+    keep = kept if itemsize == 4 else None
+    _launch(f"convolution_{name}", slots, epilogue, plan, packed, items, parallel, workspace, keep)
 
 
 def _launch(
-    kernel: Any,
-    slots: dict[str, int],
-    plan: kernels.Plan,
-    groups: int,
+    kernel: str,
+    slots: tuple[int, ...],
+    epilogue: tuple[int, ...],
+    plan: plans.Plan,
+    packed: int,
+    items: int,
     parallel: bool,
     workspace: Workspace,
+    kept: Kept | None = None,
 ) -> None:
-    """Run a kernel that needs a workspace over the strips of all groups."""
-    workers = launch.get_num_threads() if parallel else 1
-    memory = workspace((plan.workspace_bytes * workers,), UINT8)
-    args = Slots(**slots, workspace=launch.address(memory), **plan._asdict())
-    launch.ranged(kernel, args, groups * plan.strips, workers=workers)
+    """Run a kernel that needs a workspace, after packing w into ``packed`` bytes if not 0."""
+    workers = min(launch.get_num_threads(), items) if parallel else 1
+    own = packed if kept is None else 0
+    memory = workspace((plan.workspace_bytes * workers + own,), UINT8)
+    first = launch.address(memory)
+    args = Slots(*slots, *(epilogue or (0,) * 8), first, *plan)
+    if packed:
+        pack = getattr(kernels, kernel.replace("convolution", "pack_weights"))
+        panels = args.groups * -(-args.rows // plans.MR)
+        w = (*slots[1:4], *slots[8:10], *slots[21:27])  # all that its panels depend on
+
+        def fill(array: np.ndarray) -> None:
+            ready = args._replace(packed=launch.address(array))
+            launch.ranged(pack, ready, panels, workers=workers)
+
+        if kept is None:
+            array = memory[plan.workspace_bytes * workers :]
+            fill(array)
+        else:
+            array = kept(f"panels of {w}", packed // 4, fill)
+        args = args._replace(packed=launch.address(array))
+    launch.ranged(getattr(kernels, kernel), args, items, workers=workers)
 
 
 def _rows_joined(
@@ -235,21 +265,28 @@ def _rows_joined(
 
 def _geometry(
     out: np.ndarray, x: np.ndarray, w: np.ndarray, stride: Pair, padding: Pair, dilation: Pair
-) -> dict[str, int]:
+) -> tuple[int, ...]:
     """The slots that say shapes and strides; ``out`` may be the gradient of a result."""
-    shapes = (x.shape[0], *w.shape[:3], *x.shape[2:], *out.shape[2:], *w.shape[3:])
-    slots = dict(zip(Slots._fields, shapes, strict=False))
-    for name, (h, w_) in (("stride", stride), ("dilation", dilation), ("padding", padding)):
-        slots[f"{name}_h"], slots[f"{name}_w"] = h, w_
-    slots.update(_operand("x", "nchw", x))
-    slots.update(_operand("w", ("group", "row", "c", "r", "s"), w))
-    slots.update(_operand("out", "nchw", out))
-    return slots
+    sizes = (x.shape[0], *w.shape[:3], *x.shape[2:], *out.shape[2:], *w.shape[3:])
+    return (
+        *sizes, *stride, *dilation, *padding, *_operand(x), *_operand(w), *_operand(out),
+    )  # fmt: skip
 
 
-def _operand(name: str, axes: Sequence[str], array: np.ndarray) -> dict[str, int]:
+def _operand(array: np.ndarray) -> tuple[int, ...]:
     """The slots of an array: its address, and its strides in elements."""
-    slots = {name: launch.address(array)}
-    for axis, stride in zip(axes, array.strides, strict=True):
-        slots[f"{name}_{axis}"] = stride // array.itemsize
-    return slots
+    size = array.itemsize
+    return launch.address(array), *[stride // size for stride in array.strides]
+
+
+def _in_place(slots: tuple[int, ...], shape: plans.Shape) -> tuple[bool, tuple[int, int, int]]:
+    """Whether a convolution may read x where it is, row by row, and the strides that then count."""
+    padding = slots[len(shape) : len(shape) + 2]
+    _, x_n, x_c, x_h, x_w = slots[len(shape) + 2 : len(shape) + 7]
+    fits = (
+        shape.out_height + (shape.taps_h - 1) * shape.dilation_h <= shape.height
+        and shape.out_width + (shape.taps_w - 1) * shape.dilation_w <= shape.width
+    )
+    if fits and x_w == 1 and padding == (0, 0) and shape.stride_h == shape.stride_w == 1:
+        return True, (x_n, x_c, x_h)
+    return False, (0, 0, 0)

@@ -72,7 +72,7 @@ def convolve(
     images, channels, height, width = x.shape
     outputs, out_height, out_width = out.shape[1:]
     plan = kernels.plan(images, channels, outputs, out_height, out_width)
-    slots = dict.fromkeys(Slots._fields, 0)
+    slots = dict.fromkeys(Slots._fields, 0)  # their order stays, whatever is set when
     slots.update(
         images=images, channels=channels, outputs=outputs, height=height, width=width,
         out_height=out_height, out_width=out_width, padding_h=padding[0], padding_w=padding[1],
@@ -117,7 +117,8 @@ class _Call:
         slots["workspace"], slots["workspace_bytes"] = launch.address(memory), places[-1]
         for name, place in zip(("products", "strip", "own_weights"), places[1:], strict=False):
             slots[name] = place
-        launch.ranged(kernels.winograd_float32, Slots(**slots), items, workers=self.workers)
+        args = tuple(slots.values())
+        launch.ranged(kernels.winograd_float32, args, items, workers=self.workers)
 
     def weights(self, kept: Kept | None) -> None:
         """Transform the weights, unless that is done or is better done in parts."""

@@ -1,128 +1,50 @@
 """Convolution on the CPU as implicit matrix products: no matrix of patches is ever made.
 
-A convolution is ``out = w @ patches`` for each image and group: rows are output channels, columns
-are output pixels, and the depth runs over input channels and taps. It is blocked as in
-``numgrad.kernels.cpu.matmul``; the panels of patches are filled straight from the image, a block of
-channels and a strip of pixels at a time (M. Dukhan, "The indirect convolution algorithm", 2019,
-discusses the alternatives). The gradient of the weight is the product ``g @ patches.T``; that of
-the input is again a convolution (``numgrad.kernels.convolution``).
+A convolution is ``out = w @ patches`` for each group: rows are output channels, columns are output
+pixels, and the depth runs over input channels and taps. It is done a *chunk* of pixels at a time.
+What a chunk reads is copied with its padding into a *frame* that stays in L2
+(``numgrad.kernels.cpu.patches``), or x is the frame itself; products read it through a table of
+displacements (``indirect``), or, where many output channels pay for it, what a tile of pixels reads
+is packed first. The gradient of the weight is the product ``patches @ gᵀ``; that of the input is
+again a convolution (``numgrad.kernels.convolution``).
 
 The order in which an element's products are added depends on shapes alone: the result has the same
 bits for any number of workers.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
-from ..native import load_i64, stack
+from ..native import load_i64, stack, store_i64
 from . import slots
 from . import vector as v
-from .patches import epilogue_of, read_patches
-from .tile import (
-    DIRECT_ROWS,
-    EPILOGUE_BYTES,
-    MR,
-    TILE_BYTES,
-    VECTORS,
-    finish,
-    pack,
-    tile_direct,
-    tile_narrow,
-    tile_packed,
+from .indirect import (
+    product_narrow,
+    product_packed,
+    product_placed,
+    product_placed_narrow,
+    product_strided,
 )
+from .patches import (
+    chunk_of,
+    epilogue_of,
+    pack_tile,
+    read_frame,
+    store_even_some,
+    write_table,
+)
+from .tile import DIRECT_ROWS, EPILOGUE_BYTES, MR, VECTORS, finish, pack
 from .vector import for_this_cpu, subroutine
 
-DEPTH_BLOCK = 384
-"""Products of one element that are added in registers at a time, rounded to whole channels."""
-ROW_BLOCK = 16 * MR
-"""Rows of w that are packed at a time; they stay in L2."""
-PANEL_ELEMENTS = 384 * DEPTH_BLOCK
-"""Patches that are packed at a time; they stay in L2."""
-STRIP_ROWS = 16
-PIXEL_BLOCK = 256
-"""Pixels that the gradient of a weight adds up in registers at a time."""
-PATCH_ROWS = 288
-"""Rows of patches that it holds at a time, rounded to whole channels."""
-PATCH_WIDTH = PIXEL_BLOCK + 16
-"""Elements from one such row to the next: not a power of two, which would share cache sets."""
-
-
-VECTOR_SLACK = 64
-"""Packing writes up to one vector past a panel."""
-
-
-class Plan(NamedTuple):
-    """How a convolution is split: the slots of the same names."""
-
-    workspace_bytes: int
-    offset_1: int
-    offset_2: int
-    channels: int
-    chunk: int
-    strips: int
-    by_pixels: int
-
-
-def plan(rows: int, depth: int, taps: int, pixels: int, itemsize: int) -> Plan:
-    """The plan of a convolution by ``convolution_*``; items are ``groups * strips``."""
-    nr = VECTORS * v.lanes_of(itemsize)
-    by_pixels = pixels >= rows
-    strips = -(-pixels // nr) if by_pixels else -(-rows // STRIP_ROWS)
-    # The blocks of the depth are whole channels, and of nearly equal size.
-    blocks = -(-depth // max(1, DEPTH_BLOCK // max(taps, 1)))
-    channels = -(-depth // max(blocks, 1)) or 1
-    block = channels * taps
-    chunk = max(1, PANEL_ELEMENTS // max(block, DEPTH_BLOCK) // nr) * nr
-    panels = _parts(_up(min(rows, ROW_BLOCK), MR) * block * itemsize)
-    patches = _parts(block * min(chunk, _up(pixels, nr)) * itemsize)
-    return Plan(panels + patches, panels, 0, channels, chunk, strips, int(by_pixels))
-
-
-def plan_weight(rows: int, depth: int, taps: int, itemsize: int) -> Plan:
-    """The plan of ``convolution_weight_*``; items are the channels of x."""
-    nr = VECTORS * v.lanes_of(itemsize)
-    channels = max(1, min(depth, PATCH_ROWS // taps))
-    gradient = _parts(_up(rows, MR) * PIXEL_BLOCK * itemsize)
-    patches = gradient + _parts(channels * taps * PATCH_WIDTH * itemsize)
-    whole = patches + _parts(PIXEL_BLOCK * nr * itemsize)
-    return Plan(whole, gradient, patches, channels, PIXEL_BLOCK, depth, 0)
-
-
-def _up(value: int, multiple: int) -> int:
-    return (value + multiple - 1) // multiple * multiple
-
-
-def _parts(nbytes: int) -> int:
-    """The bytes of a part of the workspace: whole cache lines, with room for one vector more."""
-    return _up(nbytes + VECTOR_SLACK, 64)
+BLOCK_ROWS = 2 * DIRECT_ROWS
+"""Rows of sums that are kept for MR rows of w: two of the smaller tiles."""
+SQUARE_BYTES = 16 * 64
+"""A square of float32, a vector wide."""
+RUN_BYTES = 16 * VECTORS * 16
+"""Two numbers a run of a tile: no tile has more columns than this has room for."""
 
 
 # ---------------------------------------------------------------------------------------- packing w
-
-
-@subroutine
-def _pack_weights(t, args, group, i, count, c0, c1, flat, target, at):
-    """A panel of w: ``target[at + p * MR + q] = w[group, i + q]`` at place p of channels and taps.
-
-    ``flat`` is the stride of p where there is one, else 0.
-    """
-    w, w_row, w_c = load_i64(args, slots.W), load_i64(args, slots.W_ROW), load_i64(args, slots.W_C)
-    w_r, w_s = load_i64(args, slots.W_R), load_i64(args, slots.W_S)
-    taps_h, taps_w = load_i64(args, slots.TAPS_H), load_i64(args, slots.TAPS_W)
-    start = group * load_i64(args, slots.W_GROUP) + i * w_row + c0 * w_c
-    if flat:
-        pack(t, w, start, w_row, flat, count, (c1 - c0) * taps_h * taps_w, MR, target, at)
-    else:
-        p = at
-        for c in range(c1 - c0):
-            for r in range(taps_h):
-                for s in range(taps_w):
-                    source = start + c * w_c + r * w_r + s * w_s
-                    for q in range(count):
-                        v.put(target, p + q, v.get(t, w, source + q * w_row))
-                    p += MR
 
 
 @njit(inline="always")
@@ -141,11 +63,56 @@ def _flat_stride(args):
     return w_s
 
 
+@njit(inline="always")
+def _pack_weights(t, args, lo, hi, worker):
+    w, w_row, w_c = load_i64(args, slots.W), load_i64(args, slots.W_ROW), load_i64(args, slots.W_C)
+    w_r, w_s = load_i64(args, slots.W_R), load_i64(args, slots.W_S)
+    taps_h, taps_w = load_i64(args, slots.TAPS_H), load_i64(args, slots.TAPS_W)
+    depth, rows = load_i64(args, slots.DEPTH), load_i64(args, slots.ROWS)
+    target = load_i64(args, slots.PACKED)
+    k = depth * taps_h * taps_w
+    panels = (rows + MR - 1) // MR
+    flat = _flat_stride(args)
+    for item in range(lo, hi):
+        group = item // panels
+        i = (item - group * panels) * MR
+        count = v.least(MR, rows - i)
+        start = group * load_i64(args, slots.W_GROUP) + i * w_row
+        at = item * (k * MR + v.lanes(t))
+        if flat:
+            pack(t, w, start, w_row, flat, count, k, MR, target, at)
+        else:
+            for c in range(depth):
+                for r in range(taps_h):
+                    for s in range(taps_w):
+                        source = start + c * w_c + r * w_r + s * w_s
+                        for q in range(count):
+                            v.put(target, at + q, v.get(t, w, source + q * w_row))
+                        at += MR
+
+
+@for_this_cpu
+def pack_weights_float32(args, lo, hi, worker):
+    """Panels of w for ``convolution_float32``: ``[p][MR]`` for MR rows of a group and each place p
+    of channels and taps, at ``packed``, with one vector between them.
+
+    Items are the panels, ``ceil(rows / MR)`` of each group. Strides of w: any; fastest where
+    channels and taps are contiguous. What lies in rows that do not exist is not defined.
+    """
+    _pack_weights(np.float32(0), args, lo, hi, worker)
+
+
+@for_this_cpu
+def pack_weights_float64(args, lo, hi, worker):
+    """As :func:`pack_weights_float32`, in float64."""
+    _pack_weights(np.float64(0), args, lo, hi, worker)
+
+
 # ----------------------------------------------------------------------------------- writing out
 
 
 @subroutine
-def _finish_pixels(t, args, tile, width, rows, group, k, p, columns, add_out, epilogue):
+def _finish_pixels(t, args, tile, width, rows, group, k, p, columns, epilogue):
     """Write a tile: channels from ``k`` of the group, ``columns`` pixels from ``p`` on, which may
     lie in several rows and images of out."""
     oh, ow = load_i64(args, slots.OUT_HEIGHT), load_i64(args, slots.OUT_WIDTH)
@@ -172,12 +139,24 @@ def _finish_pixels(t, args, tile, width, rows, group, k, p, columns, add_out, ep
             + i * out_h
             + j * out_w
         )
-        beside = n * load_i64(args, slots.RESIDUAL_N) + channel * load_i64(args, slots.RESIDUAL_C)
-        finish(
-            t, tile + q * size, width, rows, length, load_i64(args, slots.OUT), at,
-            load_i64(args, slots.OUT_C), out_w, add_out, epilogue, channel,
-            beside + i * residual_h + j * residual_w,
-        )  # fmt: skip
+        out, out_c = load_i64(args, slots.OUT), load_i64(args, slots.OUT_C)
+        if epilogue == 0 and out_w == 2:
+            for r in range(rows):
+                for c in range(0, length, v.lanes(t)):
+                    value = v.load(t, tile, q + r * width + c)
+                    store_even_some(out, at + r * out_c + 2 * c, value, length - c)
+        elif epilogue == 0 and out_w == 1 and length == 2 * v.lanes(t):
+            for r in range(rows):
+                v.store(out, at + r * out_c, v.load(t, tile, r * width))
+                second = v.load(t, tile, r * width + v.lanes(t))
+                v.store(out, at + r * out_c + v.lanes(t), second)
+        else:
+            beside = n * load_i64(args, slots.RESIDUAL_N)
+            beside += channel * load_i64(args, slots.RESIDUAL_C) + i * residual_h + j * residual_w
+            finish(
+                t, tile + q * size, width, rows, length, out, at, out_c, out_w, 0, epilogue,
+                channel, beside,
+            )  # fmt: skip
         q += length
         place += length
         if place == area:
@@ -185,90 +164,142 @@ def _finish_pixels(t, args, tile, width, rows, group, k, p, columns, add_out, ep
             n += 1
 
 
+@subroutine
+def _finish_positions(t, args, tile, rows, group, k, p, columns, at, count, epilogue):
+    """Write a tile whose columns are ``count`` places of the frame from ``at`` on, in a chunk with
+    rows of ``columns`` pixels whose first is ``p``: those between rows are left out."""
+    nr, pitch = VECTORS * v.lanes(t), load_i64(args, slots.FRAME_PITCH)
+    i = at // pitch
+    j = at - i * pitch
+    q = 0
+    while q < count:
+        length = v.least(columns - j, count - q)
+        if length > 0:
+            where = p + i * load_i64(args, slots.OUT_WIDTH) + j
+            _finish_pixels(
+                t, args, tile + q * v.itemsize(t), nr, rows, group, k, where, length, epilogue
+            )
+        q += pitch - j
+        j = 0
+        i += 1
+
+
 # ------------------------------------------------------------------------------------ convolution
 
 
 @subroutine
-def _convolution_block(t, args, group, k0, k1, p0, p1, workspace, epilogue):
-    """Rows [k0, k1) and pixels [p0, p1) of one group."""
-    nr = VECTORS * v.lanes(t)
-    tile = stack(TILE_BYTES)
-    depth = load_i64(args, slots.DEPTH)
+def _products(t, args, group, r, todo, p, kc, b, b_at, table, columns, sums, at):
+    """Sums of kc products, from ``p`` on, of a tile at ``sums[at]``: added to it, but the first."""
+    a, along, step = load_i64(args, slots.PACKED), 1, MR
+    if a:
+        k = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
+        k *= load_i64(args, slots.DEPTH)
+        panels, panel = (load_i64(args, slots.ROWS) + MR - 1) // MR, r // MR
+        a_at = (group * panels + panel) * (k * MR + v.lanes(t)) + r - panel * MR + p * MR
+    else:
+        a, along, step = load_i64(args, slots.W), load_i64(args, slots.W_ROW), 1
+        a_at = group * load_i64(args, slots.W_GROUP) + r * along + p
+    if kc <= 0:
+        for q in range(0, todo * VECTORS * v.lanes(t), v.lanes(t)):
+            v.store(sums, at + q, v.splat(t))
+    elif columns <= v.lanes(t):
+        product_narrow(t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, sums, at, p)
+    elif todo <= DIRECT_ROWS:
+        product_strided(t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, sums, at, p)
+    else:
+        product_packed(t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, sums, at, p)
+
+
+@subroutine
+def _convolution_block(t, args, group, chunk, k0, k1, workspace, epilogue):
+    """Rows [k0, k1) of one group, and one chunk of pixels."""
+    nr, runs = VECTORS * v.lanes(t), stack(RUN_BYTES)
+    depth, channels = load_i64(args, slots.DEPTH), load_i64(args, slots.FRAME_CHANNELS)
     taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
-    w, w_row = load_i64(args, slots.W), load_i64(args, slots.W_ROW)
-    flat = _flat_stride(args)
-    direct = flat == 1 and p1 - p0 <= 2 * nr
-    channels, chunk = load_i64(args, slots.CHANNELS), load_i64(args, slots.CHUNK)
-    panels = workspace + load_i64(args, slots.OFFSET_1)
-    for pc in range(p0, p1, chunk):
-        pe = v.least(pc + chunk, p1)
-        for c0 in range(0, v.greatest(depth, 1), channels):
-            c1 = v.least(c0 + channels, depth)
-            kc = (c1 - c0) * taps
-            now = epilogue if c1 == depth else 0
-            for ic in range(k0, k1, ROW_BLOCK):
-                ie = v.least(ic + ROW_BLOCK, k1)
-                if not direct:
-                    for i in range(ic, ie, MR):
-                        count = v.least(MR, ie - i)
-                        at = (i - ic) * kc
-                        _pack_weights(t, args, group, i, count, c0, c1, flat, workspace, at)
-                for p in range(pc, pe, nr):
-                    columns = v.least(nr, pe - p)
-                    b_at = (p - pc) * kc
-                    if ic == k0:
-                        read_patches(t, args, group, c0, c1, p, columns, panels, b_at, nr)
-                    for i in range(ic, ie, MR):
-                        stop = v.least(i + MR, ie)
-                        panel = (i - ic) * kc
-                        r = i
-                        while r < stop:
-                            rows = stop - r
-                            a, a_at, along, step = workspace, panel + r - i, 1, MR
+    n0, i0, j0, images, rows, columns = chunk_of(args, chunk)
+    first = (n0 * load_i64(args, slots.OUT_HEIGHT) + i0) * load_i64(args, slots.OUT_WIDTH) + j0
+    panel, sums = workspace + load_i64(args, slots.PANELS), workspace + load_i64(args, slots.SUMS)
+    ordered = workspace + 8 * channels * taps  # what a table says where a tile is packed
+    in_place, direct = load_i64(args, slots.IN_PLACE), load_i64(args, slots.DIRECT)
+    places = images * rows * columns
+    if direct:
+        places = (rows - 1) * load_i64(args, slots.FRAME_PITCH) + columns
+    together = load_i64(args, slots.TILES) * nr
+    packed, most, below = load_i64(args, slots.PACKED), BLOCK_ROWS, 0
+    if packed:
+        most = MR
+    if channels < depth:  # the sums of all tiles wait for the next block of channels
+        below = (k1 - k0 + most - 1) // most * BLOCK_ROWS * nr
+    for c0 in range(0, v.greatest(depth, 1), v.greatest(channels, 1)):
+        c1 = v.least(c0 + channels, depth)
+        kc, channel = (c1 - c0) * taps, group * depth + c0
+        frame, start = workspace + load_i64(args, slots.FRAMES), 0
+        if in_place:
+            frame, start = load_i64(args, slots.X), n0 * load_i64(args, slots.X_N)
+            start += i0 * load_i64(args, slots.X_H) + j0 + channel * load_i64(args, slots.X_C)
+        else:
+            read_frame(t, args, channel, c1 - c0, n0, images, i0, rows, j0, columns, frame)
+        for q0 in range(0, places, together):
+            q1 = v.least(q0 + together, places)
+            for i in range(k0, k1, most):
+                for q in range(q0, q1, nr):
+                    count = v.least(nr, places - q)
+                    b, b_at, table = frame, start + q, workspace
+                    # What is read in place must not be read beyond its end.
+                    if not direct or (in_place and count < nr):
+                        if i == k0 or direct:
+                            pack_tile(
+                                t, args, frame, start, q, rows, columns, count, workspace, kc, nr,
+                                runs, panel, 0,
+                            )  # fmt: skip
+                        b, b_at, table = panel, 0, ordered
+                    at = 0
+                    if below:
+                        at = q // nr * below + (i - k0) // most * BLOCK_ROWS * nr
+                    r, stop = i, v.least(i + most, k1)
+                    while r < stop:
+                        todo = stop - r
+                        if not packed or count <= v.lanes(t):
+                            todo = v.least(todo, DIRECT_ROWS)
+                        _products(
+                            t, args, group, r, todo, c0 * taps, kc, b, b_at, table, count, sums, at
+                        )
+                        if c1 == depth:  # at once: writing goes on during the next products
+                            tile = sums + at * v.itemsize(t)
                             if direct:
-                                a_at = group * load_i64(args, slots.W_GROUP) + r * w_row + c0 * taps
-                                a, along, step = w, w_row, 1
-                            if columns <= v.lanes(t):
-                                rows = v.least(rows, DIRECT_ROWS)
-                                tile_narrow(
-                                    t, a, a_at, along, step, rows, panels, b_at, nr, kc, tile
-                                )
-                            elif direct or rows <= DIRECT_ROWS:
-                                rows = v.least(rows, DIRECT_ROWS)
-                                tile_direct(
-                                    t, a, a_at, along, step, rows, panels, b_at, nr, kc, tile
-                                )
+                                _finish_positions(
+                                    t, args, tile, todo, group, r, first, columns, q, count,
+                                    epilogue,
+                                )  # fmt: skip
                             else:
-                                tile_packed(
-                                    t, a, a_at, along, step, rows, panels, b_at, nr, kc, tile
+                                _finish_pixels(
+                                    t, args, tile, nr, todo, group, r, first + q, count, epilogue
                                 )
-                            _finish_pixels(
-                                t, args, tile, nr, rows, group, r, p, columns, c0 > 0, now
-                            )
-                            r += rows
+                        at += todo * nr
+                        r += todo
 
 
 @njit(inline="always")
 def _convolution(t, args, lo, hi, worker):
-    nr = VECTORS * v.lanes(t)
     epilogue = epilogue_of(args, stack(EPILOGUE_BYTES))
     workspace = load_i64(args, slots.WORKSPACE) + worker * load_i64(args, slots.WORKSPACE_BYTES)
-    strips, rows = load_i64(args, slots.STRIPS), load_i64(args, slots.ROWS)
-    pixels = (
-        load_i64(args, slots.IMAGES)
-        * load_i64(args, slots.OUT_HEIGHT)
-        * load_i64(args, slots.OUT_WIDTH)
+    parts, chunks = load_i64(args, slots.PARTS), load_i64(args, slots.CHUNKS)
+    rows = load_i64(args, slots.PART_ROWS)
+    k = (
+        load_i64(args, slots.FRAME_CHANNELS)
+        * load_i64(args, slots.TAPS_H)
+        * load_i64(args, slots.TAPS_W)
     )
+    write_table(args, workspace)
+    for p in range(k):
+        store_i64(workspace, k + p, p * VECTORS * v.lanes(t))
     while lo < hi:
-        group = lo // strips
-        stop = v.least(hi, (group + 1) * strips)
-        first, last = lo - group * strips, stop - group * strips
-        k0, k1, p0, p1 = 0, rows, 0, pixels
-        if load_i64(args, slots.BY_PIXELS):
-            p0, p1 = first * nr, v.least(last * nr, pixels)
-        else:
-            k0, k1 = first * STRIP_ROWS, v.least(last * STRIP_ROWS, rows)
-        _convolution_block(t, args, group, k0, k1, p0, p1, workspace, epilogue)
+        block = lo // parts
+        stop = v.least(hi, (block + 1) * parts)
+        group = block // chunks
+        k0 = (lo - block * parts) * rows
+        k1 = v.least((stop - block * parts) * rows, load_i64(args, slots.ROWS))
+        _convolution_block(t, args, group, block - group * chunks, k0, k1, workspace, epilogue)
         lo = stop
 
 
@@ -278,20 +309,19 @@ def convolution_float32(args, lo, hi, worker):
     with the epilogue ``e(a) = clamp(a · scale[k] + shift[k] + residual[n, k, i, j])``, float32.
 
     Args: the address of the int64 :class:`~numgrad.kernels.cpu.slots.Slots`, the last of them from
-    :func:`plan`. Items are ``groups * strips``; any split into ranges gives the same bits.
+    ``convolution_plan.plan``. Items are ``groups * chunks * parts``; any split into ranges gives the same bits.
 
-    Strides: any, for every operand. Fastest where x has stride 1 or 2 from one output column to the
-    next, where channels and taps of w are contiguous, and where the columns of out are contiguous.
-    No element of out may be reached twice.
+    Strides: any, for every operand; without ``packed``, channels and taps of w are contiguous.
+    Fastest where x has stride 1 or 2 from one output column to the next, and where the columns of
+    out are contiguous. No element of out may be reached twice.
 
-    Not checked: addresses, shapes, overlap of out with anything. depth or taps may be 0: then the
-    sum is 0. Without pixels or rows there are no items.
+    Not checked: addresses, shapes, overlap of out with anything; that x may be read in place.
+    depth or taps may be 0: then the sum is 0. Without pixels or rows there are no items.
 
-    Reads x once for each tap and strip of rows, w once for each block of pixels of a worker, out
-    again for every DEPTH_BLOCK products; writes out as often.
+    Reads x once a chunk of each group, w once for every ``tiles`` tiles of pixels; writes out once.
 
     Rounding: products are added in order of (c, r, s), by FMA where there is one, in partial sums
-    of up to DEPTH_BLOCK.
+    of a block of channels.
     """  # noqa: E501
     _convolution(np.float32(0), args, lo, hi, worker)
 
@@ -307,8 +337,9 @@ def convolution_float64(args, lo, hi, worker):
 
 @subroutine
 def _pack_gradient(t, args, group, k, count, p, pixels, target, at):
-    """A panel of out (here: the incoming gradient): ``target[at + q * MR + i]`` is channel k + i of
+    """A panel of out (here: the incoming gradient): ``target[at + q * NR + i]`` is channel k + i of
     the group at pixel p + q."""
+    nr = VECTORS * v.lanes(t)
     oh, ow = load_i64(args, slots.OUT_HEIGHT), load_i64(args, slots.OUT_WIDTH)
     g, g_c = load_i64(args, slots.OUT), load_i64(args, slots.OUT_C)
     g_h, g_w = load_i64(args, slots.OUT_H), load_i64(args, slots.OUT_W)
@@ -323,65 +354,84 @@ def _pack_gradient(t, args, group, k, count, p, pixels, target, at):
         j = place - i * run
         length = v.least(run - j, pixels - q)
         start = n * load_i64(args, slots.OUT_N) + channel * g_c + i * g_h + j * g_w
-        pack(t, g, start, g_c, g_w, count, length, MR, target, at + q * MR)
+        pack(t, g, start, g_c, g_w, count, length, nr, target, at + q * nr)
         q += length
 
 
 @subroutine
-def _weight_block(t, args, group, c0, c1, workspace):
-    """The channels [c0, c1) of one group's dw."""
-    nr = VECTORS * v.lanes(t)
-    tile = stack(TILE_BYTES)
-    rows = load_i64(args, slots.ROWS)
+def _add_chunk(t, args, group, chunk, r0, r1, workspace, sums):
+    """Add one chunk of pixels to the sums of rows [r0, r1) of channels and taps of a group."""
+    nr, lanes = VECTORS * v.lanes(t), v.lanes(t)
+    rows, pitch = load_i64(args, slots.ROWS), load_i64(args, slots.FRAME_PITCH)
     taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
+    n, i, j, images, lines, columns = chunk_of(args, chunk)
+    first = (n * load_i64(args, slots.OUT_HEIGHT) + i) * load_i64(args, slots.OUT_WIDTH) + j
+    pixels = lines * columns
+    panels = workspace + load_i64(args, slots.PANELS)
+    frame, start = workspace + load_i64(args, slots.FRAMES), 0
+    c0 = r0 // taps
+    channel = group * load_i64(args, slots.DEPTH) + c0
+    if load_i64(args, slots.IN_PLACE):
+        frame = load_i64(args, slots.X)
+        start = n * load_i64(args, slots.X_N) + channel * load_i64(args, slots.X_C)
+        start += i * load_i64(args, slots.X_H) + j
+    else:
+        channels = (r1 - 1) // taps + 1 - c0
+        read_frame(t, args, channel, channels, n, images, i, lines, j, columns, frame)
+    for k in range(0, rows, nr):
+        _pack_gradient(t, args, group, k, v.least(nr, rows - k), first, pixels, panels, k * pixels)
+    for r in range(r0, r1, DIRECT_ROWS):
+        todo, table = v.least(DIRECT_ROWS, r1 - r), workspace + 8 * (r - c0 * taps)
+        for k in range(0, rows, nr):
+            at = k * (r1 - r0 + DIRECT_ROWS) + (r - r0) * nr
+            if rows - k <= lanes:
+                product_placed_narrow(
+                    t, frame, start, 0, 1, todo, panels, k * pixels, table, columns, lines,
+                    pitch - columns, sums, at, 1,
+                )  # fmt: skip
+            else:
+                product_placed(
+                    t, frame, start, 0, 1, todo, panels, k * pixels, table, columns, lines,
+                    pitch - columns, sums, at, 1,
+                )  # fmt: skip
+
+
+@subroutine
+def _weight_block(t, args, group, r0, r1, workspace):
+    """Rows [r0, r1) of channels and taps of one group's dw."""
+    nr, size = VECTORS * v.lanes(t), v.lanes(t)
+    rows = load_i64(args, slots.ROWS)
+    sums, square = workspace + load_i64(args, slots.SUMS), stack(SQUARE_BYTES)
+    below = r1 - r0 + DIRECT_ROWS  # rows of a panel of sums: whole tiles, from any end
+    for q in range(0, (rows + nr - 1) // nr * nr * below, size):
+        v.store(sums, q, v.splat(t))
+    for chunk in range(load_i64(args, slots.CHUNKS)):
+        _add_chunk(t, args, group, chunk, r0, r1, workspace, sums)
     w, w_row = load_i64(args, slots.W), load_i64(args, slots.W_ROW)
-    pixels = (
-        load_i64(args, slots.IMAGES)
-        * load_i64(args, slots.OUT_HEIGHT)
-        * load_i64(args, slots.OUT_WIDTH)
-    )
-    start = group * load_i64(args, slots.W_GROUP) + c0 * taps
-    columns = (c1 - c0) * taps
-    patches = workspace + load_i64(args, slots.OFFSET_1)
-    panel = workspace + load_i64(args, slots.OFFSET_2)
-    for p in range(0, v.greatest(pixels, 1), PIXEL_BLOCK):
-        kc = v.least(PIXEL_BLOCK, pixels - p)
-        for i in range(0, rows, MR):
-            _pack_gradient(t, args, group, i, v.least(MR, rows - i), p, kc, workspace, i * kc)
-        read_patches(t, args, group, c0, c1, p, kc, patches, 0, PATCH_WIDTH)
-        for q in range(0, columns, nr):
-            count = v.least(nr, columns - q)
-            pack(t, patches, q * PATCH_WIDTH, PATCH_WIDTH, 1, count, kc, nr, panel, 0)
-            for i in range(0, rows, MR):
-                stop = v.least(i + MR, rows)
-                r = i
-                while r < stop:
-                    todo = stop - r
-                    a_at = i * kc + r - i
-                    if count <= v.lanes(t):
-                        todo = v.least(todo, DIRECT_ROWS)
-                        tile_narrow(t, workspace, a_at, 1, MR, todo, panel, 0, nr, kc, tile)
-                    elif todo <= DIRECT_ROWS:
-                        tile_direct(t, workspace, a_at, 1, MR, todo, panel, 0, nr, kc, tile)
-                    else:
-                        tile_packed(t, workspace, a_at, 1, MR, todo, panel, 0, nr, kc, tile)
-                    finish(
-                        t, tile, nr, todo, count, w, start + r * w_row + q, w_row, 1,
-                        p > 0, 0, 0, 0,
-                    )  # fmt: skip
-                    r += todo
+    start = group * load_i64(args, slots.W_GROUP)
+    for k in range(0, rows, size):
+        panel = k // nr * nr
+        for r in range(r0, r1, size):
+            at = panel * below + (r - r0) * nr + k - panel
+            v.transpose(t, sums, at, nr, v.least(size, r1 - r), square, 0, size)
+            for q in range(v.least(size, rows - k)):
+                value = v.load(t, square, q * size)
+                v.store_some(w, start + (k + q) * w_row + r, value, r1 - r)
 
 
 @njit(inline="always")
 def _weight(t, args, lo, hi, worker):
-    depth, block = load_i64(args, slots.DEPTH), load_i64(args, slots.CHANNELS)
+    parts, block = load_i64(args, slots.PARTS), load_i64(args, slots.TILES)
+    k = load_i64(args, slots.DEPTH) * load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
     workspace = load_i64(args, slots.WORKSPACE) + worker * load_i64(args, slots.WORKSPACE_BYTES)
+    write_table(args, workspace)
     while lo < hi:
-        group = lo // depth
-        c0 = lo - group * depth
-        c1 = v.least(v.least(c0 + block, depth), hi - group * depth)
-        _weight_block(t, args, group, c0, c1, workspace)
-        lo = group * depth + c1
+        group = lo // parts
+        first = lo - group * parts
+        last = v.least(v.least(first + block, parts), hi - group * parts)
+        r1 = v.least(last * DIRECT_ROWS, k)
+        _weight_block(t, args, group, first * DIRECT_ROWS, r1, workspace)
+        lo = group * parts + last
 
 
 @for_this_cpu
@@ -390,17 +440,19 @@ def convolution_weight_float32(args, lo, hi, worker):
     float32: the gradient of a weight from that of the result, which stands in the slots of ``out``.
 
     Args: the address of the int64 :class:`~numgrad.kernels.cpu.slots.Slots`, the last of them from
-    :func:`plan_weight`; the epilogue is not used. Items are the ``groups * depth`` channels of x.
+    ``convolution_plan.plan_weight``; the epilogue is not used. Items are the ``groups * parts``, DIRECT_ROWS
+    channels and taps each.
 
     Strides: any for x and out; channels and taps of w are contiguous. Fastest where the columns of
-    out and x are.
+    out are, and those of x that neighbours read are 1 or 2 apart.
 
-    Not checked: addresses, shapes, that w overlaps nothing. Without pixels the sums are 0.
+    Not checked: addresses, shapes, that w overlaps nothing, that x may be read in place. Without
+    pixels the sums are 0.
 
-    Reads out once for each block of PATCH_ROWS rows of patches, x once for each tap; reads and
-    writes w once for every PIXEL_BLOCK pixels.
+    Reads out once for every ``tiles`` items of a worker, x once for the channels of these; writes w
+    once.
 
-    Rounding: products are added in order of (n, i, j), in partial sums of up to PIXEL_BLOCK.
+    Rounding: products are added in order of (n, i, j), in partial sums of a chunk.
     """  # noqa: E501
     _weight(np.float32(0), args, lo, hi, worker)
 

@@ -58,18 +58,41 @@ class Slots(NamedTuple):
     """Address of two elements, the least and the greatest result, or 0."""
     workspace: int = 0
     workspace_bytes: int = 0
-    """Bytes of workspace for each worker; worker w owns the w-th part."""
-    offset_1: int = 0
-    """Bytes from there to what is packed second, and third."""
-    offset_2: int = 0
-    channels: int = 0
-    """Input channels that are packed at a time."""
-    chunk: int = 0
-    """Pixels whose patches are packed at a time."""
-    strips: int = 0
-    """Items of one group."""
-    by_pixels: int = 0
-    """1: a strip is NR pixels of all rows; 0: it is STRIP_ROWS rows of all pixels."""
+    """Bytes of workspace for each worker; worker w owns the w-th part, which starts with a table
+    of one displacement for each product of an element."""
+    frames: int = 0
+    """Bytes from there to the frame, and to what is packed a tile or a chunk at a time."""
+    panels: int = 0
+    packed: int = 0
+    """Address of w packed by ``pack_weights_*``, or 0: w is read where it is."""
+    chunk_images: int = 1
+    """The part of out that is done at a time: whole images, or rows of one, or columns of one."""
+    chunk_rows: int = 1
+    chunk_columns: int = 1
+    chunks: int = 1
+    """Chunks of a group."""
+    parts: int = 1
+    """Items a chunk has, and the rows of w of each."""
+    part_rows: int = 1
+    tiles: int = 1
+    """Tiles of pixels whose products are computed before w is read again."""
+    sums: int = 0
+    """Bytes from the start of a worker's workspace to its sums."""
+    direct: int = 0
+    """1: products read the frame; 0: what a tile of pixels reads is packed."""
+    in_place: int = 0
+    """1: x itself is the frame, whose strides are those of x."""
+    frame_h: int = 1
+    """Planes of a channel of the frame down and across: places of x modulo the stride."""
+    frame_w: int = 1
+    frame_rows: int = 1
+    frame_pitch: int = 1
+    """Rows of a plane, and elements from one to the next."""
+    frame_c: int = 0
+    frame_n: int = 0
+    """Strides of the frame."""
+    frame_channels: int = 0
+    """Channels it holds."""
 
 
 (
@@ -77,5 +100,7 @@ class Slots(NamedTuple):
     STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PADDING_H, PADDING_W,
     X, X_N, X_C, X_H, X_W, W, W_GROUP, W_ROW, W_C, W_R, W_S, OUT, OUT_N, OUT_C, OUT_H, OUT_W,
     SCALE, SHIFT, RESIDUAL, RESIDUAL_N, RESIDUAL_C, RESIDUAL_H, RESIDUAL_W, CLAMP,
-    WORKSPACE, WORKSPACE_BYTES, OFFSET_1, OFFSET_2, CHANNELS, CHUNK, STRIPS, BY_PIXELS,
+    WORKSPACE, WORKSPACE_BYTES, FRAMES, PANELS, PACKED, CHUNK_IMAGES, CHUNK_ROWS, CHUNK_COLUMNS,
+    CHUNKS, PARTS, PART_ROWS, TILES, SUMS, DIRECT, IN_PLACE, FRAME_H, FRAME_W, FRAME_ROWS,
+    FRAME_PITCH, FRAME_C, FRAME_N, FRAME_CHANNELS,
 ) = range(len(Slots._fields))  # fmt: skip
