@@ -196,11 +196,11 @@ def _convolve(
     slots = _geometry(out, x, w, stride, padding, dilation)
     beside = (0,) * 5 if residual is None else _operand(residual)
     address_or_0 = launch.address_or_0
-    epilogue = (address_or_0(scale), address_or_0(shift), *beside, address_or_0(clamp))
+    finishing = (address_or_0(scale), address_or_0(shift), *beside, address_or_0(clamp))
     parallel = out.size * depth * math.prod(taps) >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
         kernel = getattr(depthwise, f"depthwise_{out.dtype.name}")
-        args = Slots(*slots, *epilogue)
+        args = Slots(*slots, *finishing)
         launch.ranged(kernel, args, out.shape[0] * out.shape[1], parallel=parallel)
         return
     name, itemsize = out.dtype.name, out.itemsize
@@ -213,7 +213,7 @@ def _convolve(
         packed = plans.weights_bytes(groups, rows, depth, math.prod(taps), itemsize)
     items = groups * plan.chunks * plan.parts
     keep = kept if itemsize == 4 else None
-    _launch(f"convolution_{name}", slots, epilogue, plan, packed, items, parallel, workspace, keep)
+    _launch(f"convolution_{name}", slots, finishing, plan, packed, items, parallel, workspace, keep)
 
 
 def _launch(
@@ -232,7 +232,7 @@ def _launch(
     own = packed if kept is None else 0
     memory = workspace((plan.workspace_bytes * workers + own,), UINT8)
     first = launch.address(memory)
-    args = Slots(*slots, *(epilogue or (0,) * 8), first, *plan)
+    args = Slots._make((*slots, *(epilogue or (0,) * 8), first, *plan))
     if packed:
         pack = getattr(kernels, kernel.replace("convolution", "pack_weights"))
         panels = args.groups * -(-args.rows // plans.MR)

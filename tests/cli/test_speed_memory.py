@@ -17,7 +17,7 @@ def test_volatile_forward_of_resnet18():
     assert 0 <= found["ledger"] - 2 * (2 * 64 * 112 * 112 * 4) < 4096
     assert abs(found["peak"] - found["ledger"]) < 8 * MIB  # pages, not bytes, and Python's own
     assert 44 * MIB < found["model"] < 45 * MIB
-    assert found["derived"] <= 0.7 * found["model"] + 8 * MIB
+    assert found["derived"] <= 1.7 * found["model"]
     assert found["base"] > found["model"] + found["derived"]
     assert sum(found["categories"].values()) == found["ledger"] and found["op"]
 
