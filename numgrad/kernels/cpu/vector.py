@@ -227,7 +227,9 @@ def _take_in(library, part) -> None:
     module = part._final_module.clone()
     for found in module.functions:
         if not found.is_declaration and found.linkage == llvm.Linkage.external:
-            found.linkage = llvm.Linkage.linkonce_odr  # several callers may bring it along
+            # Several callers may bring it along. Not linkonce: who calls it is not in the module yet,
+            # so it would be dropped, and found in another kernel of this process, not of the next.
+            found.linkage = llvm.Linkage.weak_odr
             found.add_function_attribute("noinline")
     library._final_module.link_in(module)
     for other in part._linking_libraries:
