@@ -5,7 +5,7 @@ of stride 1 in float32, one group, and enough channels; ``enabled`` switches it 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from . import launch
 from .cpu import winograd as kernels
 from .cpu import winograd_weight as weight_kernels
 from .cpu.vector import lanes_of
-from .cpu.winograd import BLOCKS, INPUTS, PANELS, WEIGHTS, Plan, Slots, up
+from .cpu.winograd import BLOCKS, INPUTS, PACK, PANELS, WEIGHTS, Plan, Slots, up
 from .cpu.winograd_tile import COLUMNS, POSITIONS
 
 enabled = True
@@ -22,7 +22,8 @@ MIN_CHANNELS = 16
 MIN_SIDE = 4
 """Least channels on both sides, and least rows and columns of the result."""
 KEPT_BYTES = 16 << 20
-"""Transformed weights above this size are made anew in each call, in parts that stay in cache."""
+"""Transformed weights above this size are made anew in each call, in parts that stay in cache; their
+taps are kept in the order in which they are wanted."""
 EVEN_BLOCKS = 4
 """Blocks a worker from which on it does not matter whether all workers get equally many."""
 PARALLEL_MIN = 1 << 19
@@ -35,8 +36,18 @@ holds, or more where each part would do little more than add to a large gradient
 FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 
 Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
-Kept = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
-"""``kept(kind, elements, fill)``: what is derived from the weight, from an earlier call or made."""
+
+
+class Kept(Protocol):
+    """What is derived from a weight, from an earlier call or made by ``fill``."""
+
+    def __call__(self, kind: str, elements: int, fill: Callable[[np.ndarray], None]) -> np.ndarray:
+        """``elements`` of float32."""
+
+    def if_lasting(
+        self, kind: str, elements: int, fill: Callable[[np.ndarray], None]
+    ) -> np.ndarray | None:
+        """The same, or None where it would serve this call alone."""
 
 
 def applies(out: np.ndarray, x: np.ndarray, w: np.ndarray, stride: Any, dilation: Any) -> bool:
@@ -121,21 +132,30 @@ class _Call:
         launch.ranged(kernels.winograd_float32, args, items, workers=self.workers)
 
     def weights(self, kept: Kept | None) -> None:
-        """Transform the weights, unless that is done or is better done in parts."""
+        """Transform the weights, or where that is better done in parts pack them, if it lasts."""
         size = self.plan.weight_elements
         if 4 * size > KEPT_BYTES:
+            made = kept and kept.if_lasting("taps", self.plan.tap_elements, self._filling("taps"))
+            self.taps = made
+            self.slots["taps"] = launch.address_or_0(made)
             return
-
-        def fill(target: np.ndarray) -> None:
-            self.slots["weights"] = launch.address(target)
-            self.launch(WEIGHTS, self.plan.panels, kernels.RAW_ELEMENTS)
-
+        fill = self._filling("weights")
         if kept is None:
             self.transformed = self.workspace((size,), FLOAT32)
             fill(self.transformed)
         else:
             self.transformed = kept("winograd", size, fill)
         self.slots["weights"] = launch.address(self.transformed)
+
+    def _filling(self, name: str) -> Callable[[np.ndarray], None]:
+        """What makes the weights, or the taps."""
+
+        def fill(target: np.ndarray) -> None:
+            self.slots[name] = launch.address(target)
+            step = WEIGHTS if name == "weights" else PACK
+            self.launch(step, self.plan.panels, kernels.RAW_ELEMENTS)
+
+        return fill
 
     def _strides(self, units: int) -> tuple[int, int]:
         """Set the strides of transformed inputs and of products; the elements of both."""

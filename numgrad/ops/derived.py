@@ -13,6 +13,7 @@ import numpy as np
 
 from ..graph import storage
 from ..graph.pool import Block
+from ..kernels import launch
 
 Fill = Callable[[np.ndarray], None]
 FLOAT32 = np.dtype(np.float32)
@@ -48,13 +49,18 @@ class Derived:
 
     def __call__(self, kind: str, elements: int, fill: Fill) -> np.ndarray:
         """``elements`` of float32 that ``fill`` made from the weight, now or earlier."""
+        found = self.if_lasting(kind, elements, fill)
+        return _made(storage.WORKSPACE, elements, fill) if found is None else found
+
+    def if_lasting(self, kind: str, elements: int, fill: Fill) -> np.ndarray | None:
+        """The same, or None where it would not be kept."""
         weight = self.weight
         owner = storage_of(weight)
         if owner is None or owner.exported:
             if owner is not None:
                 _kept.pop(owner, None)
-            return _made(storage.WORKSPACE, elements, fill)
-        key = (kind, weight.ctypes.data, weight.shape, weight.strides)
+            return None
+        key = (kind, launch.address(weight), weight.shape, weight.strides)
         entries = _kept.setdefault(owner, {})
         writes = owner.writes
         before, found = entries.get(key, (None, None))
@@ -62,7 +68,7 @@ class Derived:
             return found
         if not (self.lasting or before == writes):
             entries[key] = (writes, None)
-            return _made(storage.WORKSPACE, elements, fill)
+            return None
         entries.pop(key, None)
         made = _made(storage.DERIVED, elements, fill)
         entries[key] = (writes, made)

@@ -36,7 +36,7 @@ from .winograd_tile import (
     weight_transform,
 )
 
-WEIGHTS, BLOCKS, INPUTS, PANELS = range(4)
+PACK, WEIGHTS, BLOCKS, INPUTS, PANELS = range(5)
 """The steps: what an item of a launch is."""
 
 SEGMENT = 28
@@ -86,6 +86,8 @@ class Slots(NamedTuple):
     """Address of the least and the greatest result, or 0."""
     weights: int
     """Address of all transformed weights, (panel, position, channel, 2 vectors), or 0."""
+    taps: int
+    """Address of all taps, (panel, channel, tap, 2 vectors), or 0."""
     inputs: int
     """Address of the transformed inputs, shared by all workers; unused by BLOCKS."""
     input_block: int
@@ -113,7 +115,7 @@ class Slots(NamedTuple):
     STEP, IMAGES, CHANNELS, OUTPUTS, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, PADDING_H, PADDING_W,
     X, X_N, X_C, X_H, W, W_OUTPUT, W_CHANNEL, W_TAP, OUT, OUT_N, OUT_C, OUT_H,
     SCALE, SHIFT, RESIDUAL, RESIDUAL_N, RESIDUAL_C, RESIDUAL_H, CLAMP,
-    WEIGHTS_AT, INPUTS_AT, INPUT_BLOCK, INPUT_POSITION, PRODUCT_COLUMN, PRODUCT_POSITION,
+    WEIGHTS_AT, TAPS, INPUTS_AT, INPUT_BLOCK, INPUT_POSITION, PRODUCT_COLUMN, PRODUCT_POSITION,
     SEGMENT_TILES, SEGMENTS, TILE_ROWS, UNITS, WORKSPACE, WORKSPACE_BYTES,
     PRODUCTS_AT, STRIP_AT, OWN_WEIGHTS,
 ) = range(len(Slots._fields))  # fmt: skip
@@ -146,6 +148,7 @@ class Plan(NamedTuple):
     units: int
     """Units of a block, at most."""
     weight_elements: int
+    tap_elements: int
 
     def tiles(self, units: int) -> int:
         """Tiles of so many units, with room for a whole product at the end."""
@@ -186,7 +189,8 @@ def plan(images: int, channels: int, outputs: int, out_height: int, out_width: i
     blocks, panels = -(-channels // lanes), -(-outputs // (COLUMNS * lanes))
     units = min(max(1, BLOCK // segment), all_units)
     size = panels * POSITIONS * (blocks * COLUMNS * lanes + 1) * lanes
-    return Plan(blocks, panels, segment, segments, down, all_units, units, size)
+    taps = (panels * blocks * lanes * 9 * COLUMNS + 1) * lanes
+    return Plan(blocks, panels, segment, segments, down, all_units, units, size, taps)
 
 
 # ----------------------------------------------------------------------------------------- weights
@@ -201,42 +205,52 @@ def _weight_position(t, blocks):
 
 
 @subroutine
-def _transform_weights(t, args, panel, c0, c1, target, raw):
-    """Weights of the channels [c0, c1) for a panel: ``target[position, c - c0, 2 vectors]``.
-
-    ``raw`` has room for 9 taps of one vector of channels. Channels that do not exist are zeros,
-    since what their inputs are multiplied by must be finite; those of outputs are undefined.
-    """
+def _pack_taps(t, args, panel, c, target):
+    """The taps of one vector of channels from c on: ``target[channel, tap, 2 vectors of outputs]``.
+    Outputs that do not exist are undefined, and so are channels."""
     size = v.lanes(t)
     width = COLUMNS * size
-    channels = load_i64(args, CHANNELS)
-    w, w_channel, w_tap = load_i64(args, W), load_i64(args, W_CHANNEL), load_i64(args, W_TAP)
+    w, w_channel = load_i64(args, W), load_i64(args, W_CHANNEL)
     w_output = load_i64(args, W_OUTPUT)
     first = panel * width
     count = v.least(width, load_i64(args, OUTPUTS) - first)
-    position = _weight_position(t, (c1 - c0) // size)
+    present = v.greatest(v.least(size, load_i64(args, CHANNELS) - c), 0)
     # Of a row of taps in reverse order the first in memory is the last.
-    start = first * w_output - (8 if w_tap < 0 else 0)
+    start = first * w_output + c * w_channel - (8 if load_i64(args, W_TAP) < 0 else 0)
+    if w_channel == 9:
+        pack(t, w, start, w_output, 1, count, 9 * present, width, target, 0)
+    else:
+        for q in range(present):
+            at = start + q * w_channel
+            pack(t, w, at, w_output, 1, count, 9, width, target, 9 * q * width)
+
+
+@subroutine
+def _transform_weights(t, args, panel, c0, c1, target, raw):
+    """Weights of the channels [c0, c1) for a panel: ``target[position, c - c0, 2 vectors]``.
+
+    ``raw`` has room for the taps of one vector of channels, where they are not packed already.
+    Channels that do not exist are zeros, since what their inputs are multiplied by must be finite.
+    """
+    size = v.lanes(t)
+    width = COLUMNS * size
+    channels, w_tap = load_i64(args, CHANNELS), load_i64(args, W_TAP)
+    packed = load_i64(args, TAPS)
+    blocks = (channels + size - 1) // size
+    position = _weight_position(t, (c1 - c0) // size)
     begin = 8 * width if w_tap < 0 else 0
     for c in range(c0, c1, size):
-        present = v.greatest(v.least(size, channels - c), 0)
-        if w_channel == 9:
-            pack(t, w, start + c * 9, w_output, 1, count, 9 * present, width, raw, 0)
+        taps = raw
+        if packed:
+            taps = packed + (panel * blocks * size + c) * 9 * width * v.itemsize(t)
         else:
-            for q in range(present):
-                at = start + (c + q) * w_channel
-                pack(t, w, at, w_output, 1, count, 9, width, raw, 9 * q * width)
+            _pack_taps(t, args, panel, c, raw)
         for q in range(size):
-            # What comes next, of which every line lies in another row, arrives meanwhile.
-            for r in range(q * COLUMNS, v.least((q + 1) * COLUMNS, count)):
-                ahead = start + r * w_output + (c + size) * 9
-                for line in range(0, 9 * size, size):
-                    v.prefetch(t, w, ahead + line)
             to = (c - c0 + q) * width
             for j in range(0, width, size):
-                if q < present:
+                if c + q < channels:
                     at = 9 * q * width + begin + j
-                    weight_transform(t, raw, at, target, to + j, w_tap * width, position)
+                    weight_transform(t, taps, at, target, to + j, w_tap * width, position)
                 else:
                     for p in range(POSITIONS):
                         v.store(target, p * position + to + j, v.splat(t))
@@ -490,7 +504,12 @@ def _winograd(t, args, lo, hi, worker):
         _transform_inputs(t, args, 0, all_units, lo, hi, target, strip)
     else:
         for item in range(hi - lo):
-            if step == WEIGHTS:
+            if step == PACK:
+                for c in range(0, blocks * size, size):
+                    at = ((lo + item) * blocks * size + c) * 9 * COLUMNS * size
+                    target = load_i64(args, TAPS) + at * v.itemsize(t)
+                    _pack_taps(t, args, lo + item, c, target)
+            elif step == WEIGHTS:
                 panel = (lo + item) * POSITIONS * _weight_position(t, blocks)
                 target = load_i64(args, WEIGHTS_AT) + panel * v.itemsize(t)
                 _transform_weights(t, args, lo + item, 0, blocks * size, target, workspace)
@@ -507,8 +526,8 @@ def winograd_float32(args, lo, hi, worker):
     """``out[n, k, i, j] = e(Σ_{c, r, s} w[k, c, r, s] · x[n, c, i + r - padding, j + s - padding])``,
     3×3 taps, float32, with the epilogue ``e(a) = clamp(a · scale[k] + shift[k] + residual)``.
 
-    Args: the address of the int64 :class:`Slots`. Items are those of the step: panels (WEIGHTS,
-    PANELS), blocks of units (BLOCKS), vectors of channels (INPUTS). Any split into ranges gives the
+    Args: the address of the int64 :class:`Slots`. Items are those of the step: panels (PACK,
+    WEIGHTS, PANELS), blocks of units (BLOCKS), vectors of channels (INPUTS). Any split into ranges gives the
     same bits, and so do the two orders, BLOCKS or INPUTS and PANELS.
 
     Strides: any, with contiguous columns of x, out and residual, and taps of w in one run.

@@ -148,23 +148,42 @@ def test_parts_of_the_weight_gradient(monkeypatch):
     assert error(dw, weight_sums(x, g, (1, 1))) < 4e-6
 
 
-def test_kept_weights_are_used():
-    x, weight, out = operands(1, 16, 16, 8, 8, (1, 1))
-    made = []
+class Memo:
+    """Keeps what is made, of one weight."""
 
-    def kept(kind, elements, fill):
-        if not made:
-            made.append(np.full(elements, np.nan, np.float32))
-            fill(made[0])
-        return made[0]
+    def __init__(self):
+        self.made = {}
 
+    def __call__(self, kind, elements, fill):
+        if kind not in self.made:
+            self.made[kind] = np.full(elements, np.nan, np.float32)
+            fill(self.made[kind])
+        return self.made[kind]
+
+    if_lasting = __call__
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"), [((1, 16, 16, 8, 8, (1, 1)), "winograd"), (LARGE, "taps")]
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_kept_weights_are_used(shape, kind, turned):
+    x, weight, out = operands(*shape)
+    if turned:
+        weight = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
+    kept = Memo()
+    for _ in range(2):
+        before = counters.launches.value
+        winograd.convolve(out, x, weight, (1, 1), workspace, kept)
+        launches = counters.launches.value - before
+        assert error(out, sums(x, weight, (1, 1))) < 4e-6
+    assert list(kept.made) == [kind]
+    kept.made[kind][:] = 0
     winograd.convolve(out, x, weight, (1, 1), workspace, kept)
-    first = counters.launches.value
-    winograd.convolve(out, x, np.zeros_like(weight), (1, 1), workspace, kept)
-    again = counters.launches.value - first
-    assert error(out, sums(x, weight, (1, 1))) < 4e-6
+    assert not out.any()
+    before = counters.launches.value
     winograd.convolve(out, x, weight, (1, 1), workspace)
-    assert counters.launches.value - first - again == again + 1
+    assert counters.launches.value - before == launches + (kind == "winograd")
 
 
 @pytest.mark.parametrize(
