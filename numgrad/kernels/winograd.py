@@ -22,8 +22,8 @@ MIN_CHANNELS = 16
 MIN_SIDE = 4
 """Least channels on both sides, and least rows and columns of the result."""
 KEPT_BYTES = 16 << 20
-"""Transformed weights above this size are made anew in each call, in parts that stay in cache; their
-taps are kept in the order in which they are wanted."""
+"""Transformed weights above this size are made anew in each call, in parts that stay in cache;
+their taps are kept in the order in which they are wanted."""
 EVEN_BLOCKS = 4
 """Blocks a worker from which on it does not matter whether all workers get equally many."""
 PARALLEL_MIN = 1 << 19
@@ -135,7 +135,10 @@ class _Call:
         """Transform the weights, or where that is better done in parts pack them, if it lasts."""
         size = self.plan.weight_elements
         if 4 * size > KEPT_BYTES:
-            made = kept and kept.if_lasting("taps", self.plan.tap_elements, self._filling("taps"))
+            made = None
+            if kept is not None:
+                size, fill = self.plan.tap_elements, self._filling("taps")
+                made = kept.if_lasting("taps", size, fill)
             self.taps = made
             self.slots["taps"] = launch.address_or_0(made)
             return

@@ -112,7 +112,12 @@ def _convolution(group: str, what: str, batch: int, shape: Shape, asked: float |
         wanted = (x if what == "dx" else w).requires_grad_()
         out = conv2d(x, w, None, s.stride, s.padding)
         g = kit.tensor(*out.shape)
-        return lambda: kit.t.autograd.grad(out, wanted, g, retain_graph=True)[0]
+
+        def backward() -> Any:
+            kit.touch(w)
+            return kit.t.autograd.grad(out, wanted, g, retain_graph=True)[0]
+
+        return backward
 
     return Case(
         group, s.name, build, s.flops(batch), asked=asked, variants=LAYOUTS, weight=s.count,

@@ -35,6 +35,11 @@ class Kit:
         """The next normal numbers, in the variant's layout."""
         return self.laid_out(self.t.tensor(self.array(*shape)))
 
+    def touch(self, weight: Any) -> None:
+        """Have nothing that was derived from a weight be used again, as after a training step."""
+        if self.library == "numgrad":
+            weight.storage.writes += 1
+
     def labels(self, count: int, classes: int) -> Any:
         """Classes, at random."""
         return self.t.tensor(self._random.integers(0, classes, count))

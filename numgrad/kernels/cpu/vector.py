@@ -227,8 +227,8 @@ def _take_in(library, part) -> None:
     module = part._final_module.clone()
     for found in module.functions:
         if not found.is_declaration and found.linkage == llvm.Linkage.external:
-            # Several callers may bring it along. Not linkonce: who calls it is not in the module yet,
-            # so it would be dropped, and found in another kernel of this process, not of the next.
+            # Several callers may bring it along. Not linkonce: who calls it is not in the module
+            # yet, so it would be dropped, and found in another kernel, of this process only.
             found.linkage = llvm.Linkage.weak_odr
             found.add_function_attribute("noinline")
     library._final_module.link_in(module)

@@ -5,7 +5,7 @@ channels, and transformed back (``winograd_tile``). Channels are vectors: rows o
 transposed, a vector of channels by a vector of columns at a time, on the way in and on the way out.
 
 A *unit* is a segment of a row of tiles in one image, a *panel* two vectors of output channels.
-There are two orders, of the same bits, since an element's products are always added in order of channels:
+There are two orders, of the same bits, since an element's products are added in order of channels:
 
 * many tiles: a worker takes *blocks* of units, transforms them and goes through all panels, so that
   what it reads stays in its cache;

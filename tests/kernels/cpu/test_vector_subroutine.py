@@ -8,8 +8,12 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-KERNELS = ("matmul.gemm_float32", "convolution.pack_weights_float32",
-           "convolution.convolution_weight_float32", "winograd_weight.winograd_weight_float32")  # fmt: skip
+KERNELS = (
+    "matmul.gemm_float32",
+    "convolution.pack_weights_float32",
+    "convolution.convolution_weight_float32",
+    "winograd_weight.winograd_weight_float32",
+)
 
 
 def run(folder, names):
