@@ -101,7 +101,9 @@ def convolve(
         slots[name] = launch.address_or_0(vector)
     products = out.size // TILE_PIXELS * channels
     workers = launch.get_num_threads() if products >= PARALLEL_MIN else 1
-    call = _Call(plan, slots, workers, workspace)
+    # The same weight is also wanted the other way round, for the gradient of the input.
+    view = f"{slots['w']} {w.shape} {w.strides}"
+    call = _Call(plan, slots, workers, workspace, view)
     call.weights(kept)
     # The one reads all weights once a block, the other all inputs once a panel.
     if slots["weights"] and plan.all_units * plan.segment > outputs:
@@ -114,9 +116,10 @@ class _Call:
     """The launches of one convolution."""
 
     def __init__(
-        self, plan: Plan, slots: dict[str, int], workers: int, workspace: Workspace
+        self, plan: Plan, slots: dict[str, int], workers: int, workspace: Workspace, view: str
     ) -> None:
         self.plan, self.slots, self.workers, self.workspace = plan, slots, workers, workspace
+        self.view = view
 
     def launch(self, step: int, items: int, *sizes: int) -> None:
         """One step. ``sizes`` are the elements of each part of a worker's workspace."""
@@ -138,7 +141,7 @@ class _Call:
             made = None
             if kept is not None:
                 size, fill = self.plan.tap_elements, self._filling("taps")
-                made = kept.if_lasting("taps", size, fill)
+                made = kept.if_lasting(f"taps of {self.view}", size, fill)
             self.taps = made
             self.slots["taps"] = launch.address_or_0(made)
             return
@@ -147,7 +150,7 @@ class _Call:
             self.transformed = self.workspace((size,), FLOAT32)
             fill(self.transformed)
         else:
-            self.transformed = kept("winograd", size, fill)
+            self.transformed = kept(f"Winograd of {self.view}", size, fill)
         self.slots["weights"] = launch.address(self.transformed)
 
     def _filling(self, name: str) -> Callable[[np.ndarray], None]:

@@ -120,16 +120,26 @@ def test_training_keeps_nothing():
         assert kept_bytes() == 0
 
 
-def test_a_frozen_weight_is_kept_from_its_second_use_on():
-    """Also in the gradient of the input, whose transform is another one."""
-    conv, x = layer(requires_grad=False)
-    x.requires_grad_()
-    sizes = []
-    for _ in range(3):
-        conv(x).sum().backward()
+@pytest.mark.parametrize("outputs", [16, 24])
+def test_a_frozen_weight_is_kept_from_its_second_use_on(outputs):
+    """Also in the gradient of the input, whose transform is another one; the values stay."""
+    weight = numgrad.randn(outputs, 16, 3, 3)
+    x = numgrad.randn(1, 16, 8, 8).requires_grad_()
+    sizes, results = [], []
+    for enabled in (True, True, True, False):
+        with numgrad.backends.cpu.flags(allow_winograd=enabled):
+            x.grad = None
+            out = nn.functional.conv2d(x, weight, padding=1)
+            out.pow(2).sum().backward()
+        results.append((out.detach().numpy(), x.grad.numpy()))
         sizes.append(kept_bytes())
     assert sizes[0] == 0
-    assert sizes[1] == sizes[2] >= 2 * 16 * 16 * 36 * 4
+    assert sizes[1] == sizes[2]
+    (entries,) = derived._kept.values()
+    assert len([1 for kind, *_ in entries if kind.startswith("Winograd")]) == 2
+    for out, dx in results[:3]:
+        np.testing.assert_allclose(out, results[3][0], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(dx, results[3][1], rtol=1e-3, atol=1e-2)
 
 
 def test_storage_of():
