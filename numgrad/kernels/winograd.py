@@ -24,6 +24,8 @@ MIN_SIDE = 4
 KEPT_BYTES = 16 << 20
 """Transformed weights above this size are made anew in each call, in parts that stay in cache;
 their taps are kept in the order in which they are wanted."""
+STREAMED_BYTES, FEW_TILES = 4 << 20, 32
+"""The same above this size where there are so few tiles that reading them is what takes the time."""
 EVEN_BLOCKS = 4
 """Blocks a worker from which on it does not matter whether all workers get equally many."""
 PARALLEL_MIN = 1 << 19
@@ -137,7 +139,8 @@ class _Call:
     def weights(self, kept: Kept | None) -> None:
         """Transform the weights, or where that is better done in parts pack them, if it lasts."""
         size = self.plan.weight_elements
-        if 4 * size > KEPT_BYTES:
+        few = self.plan.all_units * self.plan.segment <= FEW_TILES
+        if 4 * size > (STREAMED_BYTES if few else KEPT_BYTES):
             made = None
             if kept is not None:
                 size, fill = self.plan.tap_elements, self._filling("taps")
