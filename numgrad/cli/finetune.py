@@ -349,9 +349,11 @@ def step(model: Any, trained: list[Any], x: Any, labels: Any, lr: float) -> dict
     """The first step of a new optimizer: forward, backward and update, bytes above its start."""
     from .. import memory as ledger
     from ..nn.functional import cross_entropy
+    from ..ops import derived
     from ..optim import SGD
 
     def clear() -> None:
+        derived.forget()  # or what the last step made useless would go while this one is measured
         for parameter in trained:
             parameter.grad = None
         gc.collect()
