@@ -353,11 +353,11 @@ def step(model: Any, trained: list[Any], x: Any, labels: Any, lr: float) -> dict
     from ..optim import SGD
 
     def clear() -> None:
-        derived.forget()  # or what the last step made useless would go while this one is measured
         for parameter in trained:
             parameter.grad = None
         gc.collect()
 
+    derived.forget()  # or what earlier steps left would go while this one is measured
     for _ in range(2):  # the first time, kernels are compiled or loaded
         clear()
         start = time.perf_counter()
