@@ -274,3 +274,19 @@ def test_state_of_another_optimizer() -> None:
                 with pytest.raises(ValueError, match="expected "):
                     optimizer.load_state_dict(state)
                 assert optimizer.param_groups[0]["lr"] == 0.5 and not optimizer.state
+
+
+def test_an_infinite_input_of_a_convolution_that_goes_by_winograd() -> None:
+    """A tile of 4×4 results is computed from sums of all its inputs: none is finite any more."""
+    x = np.ones((1, 16, 8, 8), np.float32)
+    x[0, 0, 0, 0] = INF
+    w = np.ones((16, 16, 3, 3), np.float32)
+    finite = {}
+    for t in (numgrad, torch):
+        out = t.nn.functional.conv2d(t.tensor(x), t.tensor(w), padding=1)
+        finite[t] = np.isfinite(array_of(out)[0, 0])
+    assert finite[torch].sum() == 64 - 4  # those whose window has it
+    assert finite[numgrad].sum() == 64 - 16
+    with numgrad.backends.cpu.flags(allow_winograd=False):
+        out = numgrad.nn.functional.conv2d(numgrad.tensor(x), numgrad.tensor(w), padding=1)
+    assert (np.isfinite(out.numpy()[0, 0]) == finite[torch]).all()

@@ -207,6 +207,8 @@ def _chunk(
         size = frame.bytes(1, rows, ow, itemsize) + rows * ow * beside
         if rows > 1 and size > CHUNK_BYTES:
             break
+        if rows != _shared(oh, rows):
+            continue  # chunks of unequal size would leave workers waiting
         blocks, rest = divmod(oh, rows)
         counts = [(blocks, rows), (1, rest)] if rest else [(blocks, rows)]
         cost = 0.0

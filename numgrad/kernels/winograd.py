@@ -25,7 +25,7 @@ KEPT_BYTES = 16 << 20
 """Transformed weights above this size are made anew in each call, in parts that stay in cache;
 their taps are kept in the order in which they are wanted."""
 STREAMED_BYTES, FEW_TILES = 4 << 20, 32
-"""The same above this size where there are so few tiles that reading them is what takes the time."""
+"""The same above this size where tiles are so few that reading the weights takes the time."""
 EVEN_BLOCKS = 4
 """Blocks a worker from which on it does not matter whether all workers get equally many."""
 PARALLEL_MIN = 1 << 19
@@ -123,17 +123,26 @@ class _Call:
         self.plan, self.slots, self.workers, self.workspace = plan, slots, workers, workspace
         self.view = view
 
-    def launch(self, step: int, items: int, *sizes: int) -> None:
-        """One step. ``sizes`` are the elements of each part of a worker's workspace."""
-        slots, places = self.slots, [0]
+    def launch(self, step: int, items: int, *sizes: int, shared: int = 0) -> None:
+        """One step. ``sizes`` are the elements of each part of a worker's workspace, ``shared``
+        those of what all workers have."""
+        places = [0]
         for size in sizes:
             places.append(places[-1] + up(4 * size + PART_SLACK, 64))
-        memory = self.workspace((places[-1] * self.workers,), UINT8)
-        slots["step"] = step
-        slots["workspace"], slots["workspace_bytes"] = launch.address(memory), places[-1]
+        first = up(4 * shared, 64)
+        memory = self.workspace((first + places[-1] * self.workers,), UINT8)
+        slots = self.slots
+        slots["workspace"], slots["workspace_bytes"] = launch.address(memory) + first, places[-1]
         for name, place in zip(("products", "strip", "own_weights"), places[1:], strict=False):
             slots[name] = place
-        args = tuple(slots.values())
+        if step == PANELS:
+            slots["inputs"] = launch.address(memory)
+            self._run(INPUTS, self.plan.blocks)
+        self._run(step, items)
+
+    def _run(self, step: int, items: int) -> None:
+        self.slots["step"] = step
+        args = tuple(self.slots.values())
         launch.ranged(kernels.winograd_float32, args, items, workers=self.workers)
 
     def weights(self, kept: Kept | None) -> None:
@@ -192,11 +201,8 @@ class _Call:
         plan = self.plan
         inputs, products = self._strides(plan.all_units)
         strip = max(plan.strip_elements(plan.tile_rows), kernels.RAW_ELEMENTS)
-        shared = self.workspace((inputs,), FLOAT32)
-        self.slots["inputs"] = launch.address(shared)
-        self.launch(INPUTS, plan.blocks, 0, 0, strip)
         own = 0 if self.slots["weights"] else kernels.OWN_ELEMENTS
-        self.launch(PANELS, plan.panels, 0, products, strip, own)
+        self.launch(PANELS, plan.panels, 0, products, strip, own, shared=inputs)
 
 
 def weight_gradient_applies(

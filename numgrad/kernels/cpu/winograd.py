@@ -13,6 +13,7 @@ There are two orders, of the same bits, since an element's products are added in
   panel by panel, each with its weights, which are transformed as they come if need be.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -179,6 +180,7 @@ class Plan(NamedTuple):
         return up(TILE * self.segment + 2, v.lanes_of(4))
 
 
+@functools.lru_cache(4096)
 def plan(images: int, channels: int, outputs: int, out_height: int, out_width: int) -> Plan:
     """How a convolution is cut up."""
     lanes = v.lanes_of(4)
