@@ -59,7 +59,9 @@ def lanes_of(itemsize: int) -> int:
 
 def for_this_cpu(function) -> Handwritten:
     """Declare a kernel under a name of its own for each instruction set: they are cached apart."""
-    return named(f"{function.__name__}_{INSTRUCTION_SET}", function)
+    kernel = named(f"{function.__name__}_{INSTRUCTION_SET}", function)
+    kernel.explicit = True
+    return kernel
 
 
 class Vector(types.Type):

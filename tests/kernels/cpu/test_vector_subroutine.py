@@ -46,3 +46,18 @@ def filled(tmp_path_factory):
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_alone(filled, name):
     assert run(filled, [name]) == 0
+
+
+def test_the_level_of_optimisation_is_set_back():
+    from numba.core import config
+
+    from numgrad.kernels import store
+
+    before = config.OPT
+    with store._level(2):
+        assert int(config.OPT) == min(2, int(before))
+        with store._level(1):
+            assert int(config.OPT) == min(1, int(before))
+    with pytest.raises(KeyError), store._level(0):
+        raise KeyError
+    assert config.OPT is before
