@@ -48,12 +48,17 @@ class Optimizer:
     which is always there first: by these the state of another kind of optimizer is refused."""
 
     _planned_update: ClassVar[bool] = False
-    """Whether the class that defines ``update`` also defines ``_plan``."""
+    """Whether ``_plan`` says what ``update`` does: no class before it in the order of inheritance
+    has an ``update`` or ``advance`` of its own."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if {"update", "advance"} & vars(cls).keys():
-            cls._planned_update = "_plan" in vars(cls)
+        order = cls.__mro__
+
+        def first(name: str) -> int:
+            return next((i for i, c in enumerate(order) if name in vars(c)), len(order))
+
+        cls._planned_update = first("_plan") <= min(first("update"), first("advance"))
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -171,7 +176,8 @@ class Optimizer:
         params: Sequence[Any] = [
             p for p in group["params"] if p.requires_grad and p.grad is not None
         ]
-        planned = self._plan(group) if self._planned_update else None
+        own = {"update", "advance"} & vars(self).keys()  # of this object alone
+        planned = self._plan(group) if self._planned_update and not own else None
         if planned is not None:
             params = launching.update(f"{type(self).__name__}.step", planned, self.state, params)
         for param in params:

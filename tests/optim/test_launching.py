@@ -291,3 +291,17 @@ def test_a_network_trains():
             optimizer.step()
             losses.append(loss.item())
         assert losses[-1] < losses[0]
+
+
+def test_an_update_from_a_mixin_is_called():
+    class Clip:
+        def update(self, param, grad, state, group):
+            super().update(param, grad.clamp(-1, 1), state, group)
+
+    class Clipped(Clip, SGD):
+        pass
+
+    p = zeros(3).requires_grad_()
+    p.grad = ones(3) * 50
+    Clipped([p], lr=0.1).step()
+    np.testing.assert_allclose(p.detach().numpy(), np.float32(-0.1))
