@@ -11,12 +11,12 @@ class Cpu:
     """What the CPU's kernels may do.
 
     ``allow_winograd`` (True): whether 3×3 convolutions of stride 1 in float32, with 16 channels or
-    more on both sides and without groups, are computed by Winograd's minimal filtering
-    F(4×4, 3×3), forward and backward. It takes a quarter of the multiplications; float64 never goes
-    this way. What it costs:
+    more on both sides, without groups, with a result of 4×4 or more and contiguous rows, are
+    computed by Winograd's minimal filtering F(4×4, 3×3), forward and backward. It takes a quarter
+    of the multiplications; float64 never goes this way. What it costs:
 
-    * rounding: the error, relative to the largest result, is about 1e-6 with 64 channels and 3e-6
-      with 512, where the direct sum has 3e-7 to 5e-7;
+    * rounding: the worst error, relative to the largest result, is about 2e-6 with 64 channels and
+      5e-6 with 512, of random numbers, where the direct sum has 3e-7 to 5e-7;
     * an input that is infinite, nan or above about 1e37 makes all results of its tile of 4×4 nan,
       where the direct sum has them only where the input is read.
 

@@ -5,8 +5,6 @@ are a closed family: the derivative of each, of any order, is made of the others
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -15,16 +13,15 @@ from . import launch, winograd
 from .cpu import convolution as kernels
 from .cpu import depthwise
 from .cpu.slots import Slots
+from .launch import UINT8, Workspace
 
 Pair = tuple[int, int]
-Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
 Kept = winograd.Kept
 
 PARALLEL_MIN = 1 << 20
 """Multiplications above which a convolution is worth several threads."""
 DEPTHWISE_ROWS = 4
 """Output channels a group up to which groups of one input channel have kernels of their own."""
-UINT8 = np.dtype(np.uint8)
 
 
 def convolve(
@@ -236,7 +233,8 @@ def _launch(
     if packed:
         pack = getattr(kernels, kernel.replace("convolution", "pack_weights"))
         panels = args.groups * -(-args.rows // plans.MR)
-        w = (*slots[1:4], *slots[8:10], *slots[21:27])  # all that its panels depend on
+        shape = (args.groups, args.rows, args.depth, args.taps_h, args.taps_w)
+        view = (*shape, args.w, args.w_group, args.w_row, args.w_c, args.w_r, args.w_s)
 
         def fill(array: np.ndarray) -> None:
             ready = args._replace(packed=launch.address(array))
@@ -246,7 +244,7 @@ def _launch(
             array = memory[plan.workspace_bytes * workers :]
             fill(array)
         else:
-            array = kept(f"panels of {w}", packed // 4, fill)
+            array = kept(f"panels of {view}", packed // 4, fill)
         args = args._replace(packed=launch.address(array))
     launch.ranged(getattr(kernels, kernel), args, items, workers=workers)
 

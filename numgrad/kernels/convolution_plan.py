@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .cpu import vector as v
 from .cpu.convolution import BLOCK_ROWS
-from .cpu.tile import DIRECT_ROWS, MR, VECTORS
+from .cpu.tile import DIRECT_ROWS, MR, VECTOR_SLACK, VECTORS, part_bytes, up
 
 DEPTH_BLOCK = 320
 """Products of one element that are added in registers at a time."""
@@ -25,8 +25,6 @@ WEIGHT_PIXELS = 512
 """Pixels that the gradient of a weight adds up in registers at a time, if a row has no more."""
 SUMS_BYTES = 256 << 10
 """Bytes of sums it holds at a time."""
-VECTOR_SLACK = 64
-"""Packing writes up to one vector past a panel, and products read up to a tile past a frame."""
 
 
 class Plan(NamedTuple):
@@ -108,12 +106,12 @@ def plan(shape: Shape, in_place: bool, x_strides: tuple[int, int, int], itemsize
     part_rows = -(-row_tiles // min(wanted, row_tiles)) * MR
     parts = -(-shape.rows // part_rows)
     places = (rows - 1) * (columns + frame.halo_w) + columns if direct else images * rows * columns
-    table = _up(16 * channels * taps, 64)
+    table = up(16 * channels * taps, 64)
     size = 0 if in_place else frame.bytes(images, rows, columns, itemsize)
-    panels = table + _parts(size + nr * itemsize)
-    sums = panels + _parts(0 if direct and not in_place else nr * channels * taps * itemsize)
+    panels = table + part_bytes(size + nr * itemsize)
+    sums = panels + part_bytes(0 if direct and not in_place else nr * channels * taps * itemsize)
     held = -(-places // nr) * row_tiles if blocks > 1 else 1
-    whole = sums + _parts(held * BLOCK_ROWS * nr * itemsize)
+    whole = sums + part_bytes(held * BLOCK_ROWS * nr * itemsize)
     return Plan(
         whole, table, panels, 0, images, rows, columns, chunks, parts, part_rows,
         DIRECT_TILES if direct else 1, sums, int(direct), int(in_place),
@@ -130,10 +128,10 @@ def plan_weight(
     nr = VECTORS * v.lanes_of(itemsize)
     taps = shape.taps_h * shape.taps_w
     k = shape.depth * taps
-    padded = _up(shape.rows, nr)
+    padded = up(shape.rows, nr)
     # A block of channels and taps has its sums, and the channels it touches their frame, in L2.
     block = max(DIRECT_ROWS, SUMS_BYTES // (padded * itemsize) // DIRECT_ROWS * DIRECT_ROWS)
-    block = min(block, _up(k, DIRECT_ROWS))
+    block = min(block, up(k, DIRECT_ROWS))
     channels = min(shape.depth, (block + taps - 2) // taps + 1)
     frame = _Frame(shape, in_place, x_strides, channels)
     columns = max(1, min(shape.out_width, WEIGHT_PIXELS))
@@ -141,10 +139,12 @@ def plan_weight(
     rows = _shared(shape.out_height, rows)
     chunks = shape.images * -(-shape.out_height // rows) * -(-shape.out_width // columns)
     parts = -(-k // DIRECT_ROWS)
-    table = _up(8 * channels * taps, 64)
-    end = table + _parts(0 if in_place else frame.bytes(1, rows, columns, itemsize) + nr * itemsize)
-    sums = end + _parts(padded * rows * columns * itemsize)
-    whole = sums + _parts((block + DIRECT_ROWS + nr) * padded * itemsize)
+    table = up(8 * channels * taps, 64)
+    end = table + part_bytes(
+        0 if in_place else frame.bytes(1, rows, columns, itemsize) + nr * itemsize
+    )
+    sums = end + part_bytes(padded * rows * columns * itemsize)
+    whole = sums + part_bytes((block + DIRECT_ROWS + nr) * padded * itemsize)
     return Plan(
         whole, table, end, 0, 1, rows, columns, chunks, parts, DIRECT_ROWS,
         block // DIRECT_ROWS, sums, 1, int(in_place), *frame.slots(rows, columns),
@@ -227,12 +227,3 @@ def _chunk(
 def _shared(count: int, most: int) -> int:
     """How many of ``count`` each part has, if there are as few parts as ``most`` allows."""
     return -(-count // -(-count // most)) if count else 1
-
-
-def _up(value: int, multiple: int) -> int:
-    return (value + multiple - 1) // multiple * multiple
-
-
-def _parts(nbytes: int) -> int:
-    """The bytes of a part of the workspace: whole cache lines, with room for one vector more."""
-    return _up(nbytes + VECTOR_SLACK, 64)

@@ -18,6 +18,10 @@ from .counters import launches
 from .cpu import elementwise as driver
 from .native import DATA, DIMS, FLAGS, ND, STRIDES, array_object
 
+Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
+"""Gives uninitialised memory for the length of a call: kernels allocate nothing themselves."""
+UINT8 = np.dtype(np.uint8)
+
 PARALLEL_MIN = 1 << 16
 """Elements above which an elementwise call is worth a parallel launch (about 2 us)."""
 

@@ -1,6 +1,5 @@
 """Launching matrix products: arrays in, one launch of the kernel of their element type."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,9 +7,7 @@ import numpy as np
 from . import launch
 from .counters import launches
 from .cpu import matmul as kernels
-
-Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
-UINT8 = np.dtype(np.uint8)
+from .launch import UINT8, Workspace
 
 # The geometry is read from the array objects by compiled code: in Python it takes longer than a
 # small product.
@@ -21,43 +18,41 @@ from numgrad.kernels.native import (
 
 def kernel(address, frame, out, x, y, bias, shift, memory, workspace_bytes, items):
     args = load_i64(object_address(frame) + DATA, 0)
-    array = object_address(x)
-    axes = load_i32(array, ND)
-    strides = load_i64(array + STRIDES, 0)
-    store_i64(args, 2, load_i64(load_i64(array + DIMS, 0), axes - 1))
-    store_i64(args, 3, load_i64(array + DATA, 0))
-    store_i64(args, 4, load_i64(strides, axes - 2) >> shift)
-    store_i64(args, 5, load_i64(strides, axes - 1) >> shift)
-    store_i64(args, 13, load_i64(strides, 0) >> shift if axes > 2 else 0)
-    array = object_address(y)
-    axes = load_i32(array, ND)
-    strides = load_i64(array + STRIDES, 0)
-    store_i64(args, 6, load_i64(array + DATA, 0))
-    store_i64(args, 7, load_i64(strides, axes - 2) >> shift)
-    store_i64(args, 8, load_i64(strides, axes - 1) >> shift)
-    store_i64(args, 14, load_i64(strides, 0) >> shift if axes > 2 else 0)
-    array = object_address(out)
+'''
+_OPERAND = """
+    array = object_address({name})
     axes = load_i32(array, ND)
     strides, dims = load_i64(array + STRIDES, 0), load_i64(array + DIMS, 0)
-    store_i64(args, 0, load_i64(dims, axes - 2))
-    store_i64(args, 1, load_i64(dims, axes - 1))
-    store_i64(args, 9, load_i64(array + DATA, 0))
-    store_i64(args, 10, load_i64(strides, axes - 2) >> shift)
-    store_i64(args, 11, load_i64(strides, axes - 1) >> shift)
-    store_i64(args, 12, load_i64(dims, 0) if axes > 2 else 1)
-    store_i64(args, 15, load_i64(strides, 0) >> shift if axes > 2 else 0)
-    store_i64(args, 16, bias)
-    store_i64(args, 17, 0)
-    store_i64(args, 18, memory)
-    store_i64(args, 19, workspace_bytes)
-    store_i64(args, 20, items)
+"""
+_END = """
     if address:
         call_ranged(address, args, 0, items, 0)
-'''
+"""
 
 
 def _text() -> str:
-    return _PRODUCT
+    """The source of the entry; slots are numbered as the kernel's."""
+    lines = [_PRODUCT]
+
+    def put(slot: str, value: str) -> None:
+        lines.append(f"    store_i64(args, {kernels.Slots._fields.index(slot)}, {value})\n")
+
+    for name in ("x", "y", "out"):
+        lines.append(_OPERAND.format(name=name))
+        put(name, "load_i64(array + DATA, 0)")
+        put(f"{name}_row", "load_i64(strides, axes - 2) >> shift")
+        put(f"{name}_column", "load_i64(strides, axes - 1) >> shift")
+        put(f"{name}_batch", "load_i64(strides, 0) >> shift if axes > 2 else 0")
+        if name == "x":
+            put("k", "load_i64(dims, axes - 1)")
+    put("m", "load_i64(dims, axes - 2)")
+    put("n", "load_i64(dims, axes - 1)")
+    put("batch", "load_i64(dims, 0) if axes > 2 else 1")
+    put("beta", "0")
+    put("workspace", "memory")
+    for slot in ("bias", "workspace_bytes", "items"):
+        put(slot, slot)
+    return "".join([*lines, _END])
 
 
 def _signature() -> Any:

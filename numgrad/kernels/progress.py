@@ -55,6 +55,7 @@ def compiling(name: str) -> Iterator[None]:
     if started - _ended > PATIENCE:
         _spent, _done = 0.0, 0
     _count = mine = _count + 1
+    timer = None
     if _spent >= PATIENCE:
         _show(name, mine)
     else:
@@ -64,7 +65,7 @@ def compiling(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if _spent < PATIENCE:
+        if timer is not None:
             timer.cancel()
         with _lock:
             _count += 1  # a timer that is late shows nothing any more

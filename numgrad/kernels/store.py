@@ -444,8 +444,6 @@ class Handwritten:
         self.__doc__ = function.__doc__
         self.loaded = 0
         """The address, or 0 while it has not been asked for."""
-        self.explicit = False
-        """Whether its vectors are explicit: LLVM's last level finds nothing more in them."""
         self._owner: Any = None
 
     @property
@@ -460,30 +458,9 @@ class Handwritten:
                 name = f"{self.function.__module__}.{self.function.__qualname__}"
                 folder = _kernel_folder(f"handwritten-{_SOURCES_DIGEST}", name)
                 build = _callback(self.function, RANGED_SIGNATURE, self.options)
-                with _level(EXPLICIT_LEVEL) if self.explicit else contextlib.nullcontext():
-                    self._owner = _compile(build, folder, self.name)
+                self._owner = _compile(build, folder, self.name)
                 self.loaded = self._owner.address
             return self.loaded
-
-
-EXPLICIT_LEVEL = 2
-"""LLVM's level of optimisation for kernels of explicit vectors."""
-
-
-@contextlib.contextmanager
-def _level(most: int) -> Iterator[None]:
-    """Let Numba optimise at that level at most; nobody else compiles meanwhile."""
-    from numba.core import config
-    from numba.core.compiler_lock import global_compiler_lock
-
-    settings = vars(config)
-    with global_compiler_lock:
-        before = settings["OPT"]
-        settings["OPT"] = type(before)(min(int(before), most))
-        try:
-            yield
-        finally:
-            settings["OPT"] = before
 
 
 _declared: set[tuple[str, str]] = set()

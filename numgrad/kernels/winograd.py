@@ -12,9 +12,11 @@ import numpy as np
 from . import launch
 from .cpu import winograd as kernels
 from .cpu import winograd_weight as weight_kernels
+from .cpu.tile import part_bytes, up
 from .cpu.vector import lanes_of
-from .cpu.winograd import BLOCKS, INPUTS, PACK, PANELS, WEIGHTS, Plan, Slots, up
+from .cpu.winograd import BLOCKS, INPUTS, PACK, PANELS, WEIGHTS, Plan, Slots
 from .cpu.winograd_tile import COLUMNS, POSITIONS
+from .launch import UINT8, Workspace
 
 enabled = True
 
@@ -28,20 +30,19 @@ STREAMED_BYTES, FEW_TILES = 4 << 20, 32
 """The same above this size where tiles are so few that reading the weights takes the time."""
 EVEN_BLOCKS = 4
 """Blocks a worker from which on it does not matter whether all workers get equally many."""
-PARALLEL_MIN = 1 << 19
+PARALLEL_MIN = 9 << 19
 """Multiplications above which several threads are worth it."""
-TILE_PIXELS = 4
-PART_SLACK = 64
 PART_BYTES, PART_TILES = 4 << 20, 112
 """Transformed inputs and gradients that the gradient of a weight holds at a time: what a cache
 holds, or more where each part would do little more than add to a large gradient."""
-FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
-
-Workspace = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
+FLOAT32 = np.dtype(np.float32)
 
 
 class Kept(Protocol):
-    """What is derived from a weight, from an earlier call or made by ``fill``."""
+    """What is derived from a weight, from an earlier call or made by ``fill``.
+
+    ``kind`` tells what it is, and of which view of the weight's memory.
+    """
 
     def __call__(self, kind: str, elements: int, fill: Callable[[np.ndarray], None]) -> np.ndarray:
         """``elements`` of float32."""
@@ -91,18 +92,15 @@ def convolve(
         out_height=out_height, out_width=out_width, padding_h=padding[0], padding_w=padding[1],
         segment=plan.segment, segments=plan.segments, tile_rows=plan.tile_rows,
     )  # fmt: skip
-    for name, array in (("x", x), ("out", out), ("residual", residual)):
-        if array is not None:
-            slots[name] = launch.address(array)
-            for axis, stride in zip("nch", array.strides, strict=False):
-                slots[f"{name}_{axis}"] = stride // 4
+    slots.update(**_operand("x", x), **_operand("out", out))
+    if residual is not None:
+        slots.update(_operand("residual", residual))
     slots["w"] = launch.address(w)
     slots["w_output"], slots["w_channel"] = w.strides[0] // 4, w.strides[1] // 4
     slots["w_tap"] = w.strides[3] // 4
     for name, vector in (("scale", scale), ("shift", shift), ("clamp", clamp)):
         slots[name] = launch.address_or_0(vector)
-    products = out.size // TILE_PIXELS * channels
-    workers = launch.get_num_threads() if products >= PARALLEL_MIN else 1
+    workers = _workers(out.size, channels)
     # The same weight is also wanted the other way round, for the gradient of the input.
     view = f"{slots['w']} {w.shape} {w.strides}"
     call = _Call(plan, slots, workers, workspace, view)
@@ -112,6 +110,17 @@ def convolve(
         call.by_blocks()
     else:
         call.by_panels()
+
+
+def _operand(name: str, array: np.ndarray) -> dict[str, int]:
+    """The slots of an array with contiguous columns: its address, and strides in elements."""
+    strides = zip("nch", array.strides, strict=False)
+    return {name: launch.address(array), **{f"{name}_{axis}": s // 4 for axis, s in strides}}
+
+
+def _workers(outputs: int, channels: int) -> int:
+    """How many threads so many outputs are worth: 36 products a channel for 16 of them."""
+    return launch.get_num_threads() if outputs * channels * 9 // 4 >= PARALLEL_MIN else 1
 
 
 class _Call:
@@ -128,7 +137,7 @@ class _Call:
         those of what all workers have."""
         places = [0]
         for size in sizes:
-            places.append(places[-1] + up(4 * size + PART_SLACK, 64))
+            places.append(places[-1] + part_bytes(4 * size))
         first = up(4 * shared, 64)
         memory = self.workspace((first + places[-1] * self.workers,), UINT8)
         slots = self.slots
@@ -243,9 +252,8 @@ def weight_gradient(
     gradient_position = (vectors * tiles + 1) * lanes
     inputs = workspace((POSITIONS * input_position,), FLOAT32)
     gradients = workspace((POSITIONS * gradient_position,), FLOAT32)
-    products = g.size // TILE_PIXELS * channels
-    workers = launch.get_num_threads() if products >= PARALLEL_MIN else 1
-    nbytes = up(4 * max(plan.strip_elements(1), weight_kernels.SUMS_ELEMENTS) + PART_SLACK, 64)
+    workers = _workers(g.size, channels)
+    nbytes = part_bytes(4 * max(plan.strip_elements(1), weight_kernels.SUMS_ELEMENTS))
     memory = workspace((nbytes * workers,), UINT8)
     slots = dict(
         channels=channels, outputs=outputs, height=height, width=width, out_height=out_height,
@@ -255,10 +263,7 @@ def weight_gradient(
         gradients=launch.address(gradients), gradient_position=gradient_position,
         workspace=launch.address(memory), workspace_bytes=nbytes,
     )  # fmt: skip
-    for name, array in (("x", x), ("g", g)):
-        slots[name] = launch.address(array)
-        for axis, stride in zip("nch", array.strides, strict=False):
-            slots[f"{name}_{axis}"] = stride // 4
+    slots.update(**_operand("x", x), **_operand("g", g))
     steps = (
         (weight_kernels.TRANSFORM, panels * COLUMNS + vectors),
         (weight_kernels.MULTIPLY, -(-vectors // weight_kernels.GROUP) * panels),

@@ -13,16 +13,15 @@ import numpy as np
 
 from ..graph import storage
 from ..graph.pool import Block
-from ..kernels import launch
 
 Fill = Callable[[np.ndarray], None]
 FLOAT32 = np.dtype(np.float32)
 
-_kept: "WeakKeyDictionary[storage.Storage, dict[Any, tuple[int, np.ndarray | None]]]" = (
+_kept: "WeakKeyDictionary[storage.Storage, tuple[int, dict[str, np.ndarray | None]]]" = (
     WeakKeyDictionary()
 )
-"""For each storage and (kind, view): the count of writes, and the result, or None if it was wanted
-once and not kept."""
+"""For each storage the count of writes at which what follows was made, and by kind the result, or
+None if it was wanted once and not kept."""
 
 
 def storage_of(array: np.ndarray) -> storage.Storage | None:
@@ -48,7 +47,10 @@ class Derived:
         self.weight, self.lasting = weight, lasting
 
     def __call__(self, kind: str, elements: int, fill: Fill) -> np.ndarray:
-        """``elements`` of float32 that ``fill`` made from the weight, now or earlier."""
+        """``elements`` of float32 that ``fill`` made from the weight, now or earlier.
+
+        ``kind`` tells what it is, and of which view of the memory.
+        """
         found = self.if_lasting(kind, elements, fill)
         return _made(storage.WORKSPACE, elements, fill) if found is None else found
 
@@ -60,19 +62,15 @@ class Derived:
             if owner is not None:
                 _kept.pop(owner, None)
             return None
-        key = (kind, launch.address(weight), weight.shape, weight.strides)
-        entries = _kept.setdefault(owner, {})
-        writes = owner.writes
-        before, found = entries.get(key, (None, None))
-        if before == writes and found is not None:
-            return found
-        if not (self.lasting or before == writes):
-            entries[key] = (writes, None)
-            return None
-        entries.pop(key, None)
-        made = _made(storage.DERIVED, elements, fill)
-        entries[key] = (writes, made)
-        return made
+        writes, results = _kept.get(owner, (-1, {}))
+        if writes != owner.writes:  # all that there is was made of other values
+            results = {}
+            _kept[owner] = owner.writes, results
+        found = results.get(kind)
+        if found is None and (self.lasting or kind in results):
+            found = _made(storage.DERIVED, elements, fill)
+        results[kind] = found
+        return found
 
 
 def _made(category: int, elements: int, fill: Fill) -> np.ndarray:

@@ -135,11 +135,22 @@ def test_a_frozen_weight_is_kept_from_its_second_use_on(outputs):
         sizes.append(kept_bytes())
     assert sizes[0] == 0
     assert sizes[1] == sizes[2]
-    (entries,) = derived._kept.values()
-    assert len([1 for kind, *_ in entries if kind.startswith("Winograd")]) == 2
+    ((_, kinds),) = derived._kept.values()
+    assert len([1 for kind in kinds if kind.startswith("Winograd")]) == 2
     for out, dx in results[:3]:
         np.testing.assert_allclose(out, results[3][0], rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(dx, results[3][1], rtol=1e-3, atol=1e-2)
+
+
+def test_what_was_made_of_old_values_goes_with_the_first_use_of_new_ones():
+    """Also where the new use wants another kind."""
+    conv, x = layer()
+    unrecorded(conv, x)
+    assert kept_bytes() > 0
+    with numgrad.no_grad():
+        conv.weight.mul_(2)
+    nn.functional.conv_transpose2d(x, conv.weight.detach(), padding=1)
+    assert kept_bytes() == 0
 
 
 def test_storage_of():

@@ -25,7 +25,7 @@ MODES = {
 
 
 def measure(library: str, mode: str, batch: int = 32, variant: str = "") -> dict[str, Any]:
-    """What a fresh process of ``library`` needed: bytes, or None where there is nothing to read.
+    """What a fresh process of ``library`` needed, in bytes.
 
     Args:
         library: ``numgrad`` or ``torch``.

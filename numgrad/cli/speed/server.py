@@ -26,8 +26,6 @@ import numpy as np
 from . import cases
 from .kit import Kit
 
-LIBRARIES = ("numgrad", "torch", "onnxruntime")
-
 
 class Server:
     """The cases of one process by number."""

@@ -33,8 +33,9 @@ from .patches import (
     store_even_some,
     write_table,
 )
+from .subroutine import subroutine
 from .tile import DIRECT_ROWS, EPILOGUE_BYTES, MR, VECTORS, finish, pack
-from .vector import for_this_cpu, subroutine
+from .vector import for_this_cpu
 
 BLOCK_ROWS = 2 * DIRECT_ROWS
 """Rows of sums that are kept for MR rows of w: two of the smaller tiles."""

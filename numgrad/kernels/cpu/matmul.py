@@ -20,6 +20,7 @@ from numba import njit
 from ..native import load_i64, stack, store_i64
 from ..store import kernel
 from . import vector as v
+from .subroutine import subroutine
 from .tile import (
     DIRECT_ROWS,
     EPILOGUE_BYTES,
@@ -31,14 +32,16 @@ from .tile import (
     VECTORS,
     finish,
     pack,
+    part_bytes,
     tile_direct_keeping,
     tile_direct_to,
     tile_narrow_to,
     tile_packed_keeping,
     tile_packed_to,
+    up,
     write_epilogue,
 )
-from .vector import for_this_cpu, subroutine
+from .vector import for_this_cpu
 
 
 class Slots(NamedTuple):
@@ -84,10 +87,6 @@ written counts as ELEMENT_COST of them."""
 ELEMENT_COST = 8
 
 
-def _round_up(value, multiple):
-    return (value + multiple - 1) // multiple * multiple
-
-
 class Plan(NamedTuple):
     """How a product is split."""
 
@@ -110,19 +109,19 @@ def plan(m: int, n: int, k: int, batch: int, itemsize: int) -> Plan:
         return Plan(0, 0, False)
     items = batch if batch >= 64 else batch * -(-max(m, n) // ITEM)
     nr = VECTORS * v.lanes_of(itemsize)
-    depth = _round_up(min(k, KC), 16)
+    depth = up(min(k, KC), 16)
     if min(m, n) == 1:
         elements = k
     else:
         elements = max(_block_elements(m, n, depth, nr), _block_elements(n, m, depth, nr))
-    size = _round_up(elements * itemsize, 64) + 64
+    size = part_bytes(elements * itemsize)
     work = m * n * k + ELEMENT_COST * (m * k + k * n + m * n)
     parallel = batch * work >= PARALLEL_MIN
     return Plan(items, 0 if size <= STACK_BYTES else size, parallel)
 
 
 def _block_elements(m, n, depth, nr):
-    columns = nr if m <= MC else _round_up(min(n, NC), nr)
+    columns = nr if m <= MC else up(min(n, NC), nr)
     return depth * (min(m, MC) + MR + columns) + 2 * 16
 
 

@@ -10,8 +10,8 @@ from numba.extending import intrinsic
 from ..native import load_i64, store_i64
 from . import slots
 from . import vector as v
+from .subroutine import subroutine
 from .tile import write_epilogue
-from .vector import subroutine
 
 
 @njit(inline="always")

@@ -12,7 +12,8 @@ from numba.extending import intrinsic
 
 from ..native import load_i64, store_i64
 from . import vector as v
-from .vector import INSTRUCTION_SET, subroutine
+from .subroutine import subroutine
+from .vector import INSTRUCTION_SET
 
 # Rows × vectors of the tile held in registers, and rows of the tile that reads x unpacked. AVX-512
 # has 32 registers: 28 sums, two vectors of y, one broadcast. The others have 16: 12 or 8 sums. The
@@ -27,6 +28,20 @@ KC, NC = 320, 2048
 MC = 16 * MR
 AHEAD = 24
 """How many rows of y ahead of the sums are asked for."""
+
+
+VECTOR_SLACK = 64
+"""Packing writes up to one vector past a panel, and products read up to a tile past a frame."""
+
+
+def up(value: int, multiple: int) -> int:
+    """``value`` rounded up to a multiple."""
+    return (value + multiple - 1) // multiple * multiple
+
+
+def part_bytes(nbytes: int) -> int:
+    """The bytes of a part of a workspace: whole cache lines, with room for one vector more."""
+    return up(nbytes + VECTOR_SLACK, 64)
 
 
 # ------------------------------------------------------------------------------ micro-kernels

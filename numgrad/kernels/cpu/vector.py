@@ -11,11 +11,9 @@ has. It is read once, when this module is imported. ``plain`` means 128-bit vect
 which every x86-64 and every AArch64 has.
 """
 
-import inspect
 import os
 import platform
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -28,6 +26,7 @@ BYTES = {"avx512": 64, "avx2": 32, "plain": 16}
 
 
 def _detected() -> str:
+    import llvmlite.binding as llvm
     from numba.core import config
 
     named = getattr(
@@ -59,9 +58,7 @@ def lanes_of(itemsize: int) -> int:
 
 def for_this_cpu(function) -> Handwritten:
     """Declare a kernel under a name of its own for each instruction set: they are cached apart."""
-    kernel = named(f"{function.__name__}_{INSTRUCTION_SET}", function)
-    kernel.explicit = True
-    return kernel
+    return named(f"{function.__name__}_{INSTRUCTION_SET}", function)
 
 
 class Vector(types.Type):
@@ -187,57 +184,6 @@ def transpose_values(builder, rows):
 # --------------------------------------------------------------------------------- intrinsics
 
 
-def subroutine(function):
-    """Let kernels call ``function``, which returns nothing; no ``njit`` and no Python wrapper.
-
-    A helper made by ``njit`` is turned into machine code once for itself and once more in every
-    caller, and again for arguments that happen to be literals. This one is a function in the
-    kernel's own module, optimised with it and once.
-    """
-
-    def call(typingctx, *args):
-        def codegen(context, builder, signature, values):
-            key = (function, signature.args)
-            compiled = _subroutines.get(key)
-            if compiled is None:
-                compiled = context._compile_subroutine_no_cache(builder, function, signature)
-                _subroutines[key] = compiled
-            _take_in(context.active_code_library, compiled.library)
-            context.call_internal_no_propagate(builder, compiled.fndesc, signature, values)
-            return context.get_dummy_value()
-
-        return types.void(*(types.unliteral(arg) for arg in args)), codegen
-
-    own = inspect.signature(function)
-    first = inspect.Parameter("typingctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    call.__signature__ = own.replace(parameters=[first, *own.parameters.values()])
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
-    return intrinsic(call)
-
-
-_subroutines: dict = {}
-"""What was compiled of each function, for the types of its arguments."""
-
-
-def _take_in(library, part) -> None:
-    """Copy the functions of ``part``, which no optimiser has seen, into the module of ``library``.
-
-    Numba's own way of calling a function from another library is to optimise that one, turn it into
-    machine code which nobody runs, and optimise it again in each caller, so that what is nested
-    three deep is done four times.
-    """
-    module = part._final_module.clone()
-    for found in module.functions:
-        if not found.is_declaration and found.linkage == llvm.Linkage.external:
-            # Several callers may bring it along. Not linkonce: who calls it is not in the module
-            # yet, so it would be dropped, and found in another kernel, of this process only.
-            found.linkage = llvm.Linkage.weak_odr
-            found.add_function_attribute("noinline")
-    library._final_module.link_in(module)
-    for other in part._linking_libraries:
-        library.add_linking_library(other)
-
-
 def _smaller_or_larger(operator):
     def choose(typingctx, a, b):
         def codegen(context, builder, signature, args):
@@ -338,17 +284,6 @@ def load(typingctx, t, base, index):
         return load_vector(builder, place, vector_type(t), t.bitwidth // 8)
 
     return Vector(t)(t, types.int64, types.int64), codegen
-
-
-@intrinsic
-def prefetch(typingctx, t, base, index):
-    """Ask for the cache line of ``base[index]``, which need not exist."""
-
-    def codegen(context, builder, signature, args):
-        prefetch_value(builder, builder.gep(pointer(builder, args[1], element_type(t)), [args[2]]))
-        return context.get_dummy_value()
-
-    return types.void(t, types.int64, types.int64), codegen
 
 
 def _masked_load(builder, type_, place, align, mask):

@@ -21,8 +21,9 @@ from numba import njit
 
 from ..native import load_i64, stack
 from . import vector as v
-from .tile import pack
-from .vector import for_this_cpu, subroutine
+from .subroutine import subroutine
+from .tile import pack, up
+from .vector import for_this_cpu
 from .winograd_tile import (
     COLUMNS,
     POSITIONS,
@@ -129,11 +130,6 @@ _LANES = v.lanes_of(4)
 RAW_ELEMENTS = 9 * _LANES * COLUMNS * _LANES + _LANES
 """Taps of a vector of channels for a panel."""
 OWN_ELEMENTS = POSITIONS * (WEIGHT_CHANNELS * COLUMNS + 1) * _LANES
-
-
-def up(value: int, multiple: int) -> int:
-    """``value`` rounded up to a multiple."""
-    return (value + multiple - 1) // multiple * multiple
 
 
 class Plan(NamedTuple):
@@ -536,7 +532,11 @@ def winograd_float32(args, lo, hi, worker):
 
     Not checked: addresses, shapes, overlap of out with anything, that the weights are those of w.
 
-    Rounding: see :data:`numgrad.kernels.winograd.ERROR`. An infinite or not finite input makes the
-    whole tile nan, and so may one near the largest float32.
+    Reads x and w once (w once a call by WEIGHTS or PACK where it is kept), the transformed weights
+    once a block or the transformed inputs once a panel; writes out once.
+
+    Rounding: products are added in order of channels, by FMA where there is one; the transforms
+    round in between, see docs/decisions.md for the errors. An input that is not finite makes whole
+    tiles nan, and so may one near the largest float32.
     """  # noqa: E501
     _winograd(np.float32(0), args, lo, hi, worker)

@@ -205,17 +205,28 @@ def _transform(name, distances, write):
     return codegen
 
 
+def _to_positions(builder, type_, rows, one_way, target, position):
+    """Transform a square of pixels into 36."""
+    for i, values in enumerate(_both_ways(_Algebra(builder, type_), rows, one_way)):
+        for j, value in enumerate(values):
+            v.store_vector(builder, value, _moved(builder, target, position, i * SPAN + j), 4)
+
+
+def _of_positions(builder, type_, source, position):
+    """36 pixels, as a square."""
+    return [
+        _vectors(builder, _moved(builder, source, position, i * SPAN), type_, position, SPAN)
+        for i in range(SPAN)
+    ]
+
+
 def _write_input(builder, type_, source, target, row, position):
-    k = _Algebra(builder, type_)
     _expect(builder, (_moved(builder, target, position, p) for p in range(POSITIONS)))
     rows = [
         _vectors(builder, _moved(builder, source, row, i), type_, type_.count, SPAN)
         for i in range(SPAN)
     ]
-    for i, values in enumerate(_both_ways(k, rows, _input_row)):
-        for j, value in enumerate(values):
-            place = _moved(builder, target, position, i * SPAN + j)
-            v.store_vector(builder, value, place, 4)
+    _to_positions(builder, type_, rows, _input_row, target, position)
 
 
 _input = _transform("input", 2, _write_input)
@@ -231,10 +242,7 @@ def input_transform(typingctx, t, source, at, target, to, row, position):
 def _write_output(builder, type_, source, target, position, row, scale, shift):
     k = _Algebra(builder, type_)
     e = type_.element
-    rows = [
-        _vectors(builder, _moved(builder, source, position, i * SPAN), type_, position, SPAN)
-        for i in range(SPAN)
-    ]
+    rows = _of_positions(builder, type_, source, position)
     factor = v.load_vector(builder, v.pointer(builder, scale, e), type_, 4)
     term = v.load_vector(builder, v.pointer(builder, shift, e), type_, 4)
     for i, values in enumerate(_both_ways(k, rows, _output_row)):
@@ -255,13 +263,9 @@ def output_transform(typingctx, t, source, at, target, to, position, row, scale,
 
 
 def _write_weight(builder, type_, source, target, tap, position):
-    k = _Algebra(builder, type_)
     _expect(builder, (_moved(builder, target, position, p) for p in range(POSITIONS)))
     rows = [_vectors(builder, _moved(builder, source, tap, 3 * i), type_, tap, 3) for i in range(3)]
-    for i, values in enumerate(_both_ways(k, rows, _weight_row)):
-        for j, value in enumerate(values):
-            place = _moved(builder, target, position, i * SPAN + j)
-            v.store_vector(builder, value, place, 4)
+    _to_positions(builder, type_, rows, _weight_row, target, position)
 
 
 _weight = _transform("weight", 2, _write_weight)
@@ -275,15 +279,12 @@ def weight_transform(typingctx, t, source, at, target, to, tap, position):
 
 
 def _write_gradient(builder, type_, source, target, row, position):
-    k = _Algebra(builder, type_)
     _expect(builder, (_moved(builder, target, position, p) for p in range(POSITIONS)))
     rows = [
         _vectors(builder, _moved(builder, source, row, i), type_, type_.count, TILE)
         for i in range(TILE)
     ]
-    for i, values in enumerate(_both_ways(k, rows, _gradient_row)):
-        for j, value in enumerate(values):
-            v.store_vector(builder, value, _moved(builder, target, position, i * SPAN + j), 4)
+    _to_positions(builder, type_, rows, _gradient_row, target, position)
 
 
 _gradient = _transform("gradient", 2, _write_gradient)
@@ -298,10 +299,7 @@ def gradient_transform(typingctx, t, source, at, target, to, row, position):
 
 def _write_weight_gradient(builder, type_, source, target, position):
     k = _Algebra(builder, type_)
-    rows = [
-        _vectors(builder, _moved(builder, source, position, i * SPAN), type_, position, SPAN)
-        for i in range(SPAN)
-    ]
+    rows = _of_positions(builder, type_, source, position)
     for i, values in enumerate(_both_ways(k, rows, _weight_gradient_row)):
         for j, value in enumerate(values):
             place = builder.gep(target, [v.i64((3 * i + j) * type_.count)])

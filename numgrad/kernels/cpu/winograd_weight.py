@@ -14,7 +14,8 @@ from numba import njit
 
 from ..native import load_i64, stack
 from . import vector as v
-from .vector import for_this_cpu, subroutine
+from .subroutine import subroutine
+from .vector import for_this_cpu
 from .winograd import PIXEL_SQUARE, read_pixels
 from .winograd_tile import (
     COLUMNS,
@@ -215,7 +216,7 @@ def winograd_weight_float32(args, lo, hi, worker):
 
     Not checked: addresses, shapes, that w overlaps nothing.
 
-    Rounding: tiles are added in order, in float32, by FMA where there is one; see
-    :func:`numgrad.kernels.cpu.winograd.winograd_float32` for what is not finite.
+    Rounding: tiles of a part are added in order, in float32, by FMA where there is one, and parts
+    in order to w; see :func:`numgrad.kernels.cpu.winograd.winograd_float32` for what is not finite.
     """
     _weight(np.float32(0), args, lo, hi, worker)

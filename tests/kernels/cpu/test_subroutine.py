@@ -48,16 +48,16 @@ def test_each_alone(filled, name):
     assert run(filled, [name]) == 0
 
 
-def test_the_level_of_optimisation_is_set_back():
-    from numba.core import config
-
-    from numgrad.kernels import store
-
-    before = config.OPT
-    with store._level(2):
-        assert int(config.OPT) == min(2, int(before))
-        with store._level(1):
-            assert int(config.OPT) == min(1, int(before))
-    with pytest.raises(KeyError), store._level(0):
-        raise KeyError
-    assert config.OPT is before
+def test_they_are_not_compiled_on_their_own(tmp_path):
+    """Numba would do so when it links them: then all is done twice."""
+    code = (
+        "from numgrad.kernels.cpu import subroutine, winograd\n"
+        "winograd.winograd_float32.address\n"
+        "states = [x.library._finalized for x in subroutine._lowered.values()]\n"
+        "print(len(states) > 5, any(states))\n"
+    )
+    environment = {**os.environ, "NUMGRAD_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "True False\n", done.stderr
