@@ -4,7 +4,10 @@ It takes a quarter of the multiplications of the definition and rounds more. It 
 of stride 1 in float32, one group, and enough channels; ``enabled`` switches it off.
 """
 
-from collections.abc import Callable
+import functools
+import itertools
+import math
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +17,7 @@ from .cpu import winograd as kernels
 from .cpu import winograd_weight as weight_kernels
 from .cpu.tile import part_bytes, up
 from .cpu.vector import lanes_of
-from .cpu.winograd import BLOCKS, INPUTS, PACK, PANELS, WEIGHTS, Plan, Slots
+from .cpu.winograd import BLOCKS, INPUTS, PACK, PANELS, WEIGHTS, Slots
 from .cpu.winograd_tile import COLUMNS, POSITIONS
 from .launch import UINT8, Workspace
 
@@ -28,6 +31,8 @@ KEPT_BYTES = 16 << 20
 their taps are kept in the order in which they are wanted."""
 STREAMED_BYTES, FEW_TILES = 4 << 20, 32
 """The same above this size where tiles are so few that reading the weights takes the time."""
+PANELS_BYTES = 16 << 20
+"""Transformed inputs that are held at a time where panels follow."""
 EVEN_BLOCKS = 4
 """Blocks a worker from which on it does not matter whether all workers get equally many."""
 PARALLEL_MIN = 9 << 19
@@ -44,11 +49,11 @@ class Kept(Protocol):
     ``kind`` tells what it is, and of which view of the weight's memory.
     """
 
-    def __call__(self, kind: str, elements: int, fill: Callable[[np.ndarray], None]) -> np.ndarray:
+    def __call__(self, kind: Hashable, elements: int, fill: Callable[[np.ndarray], None]) -> np.ndarray:
         """``elements`` of float32."""
 
     def if_lasting(
-        self, kind: str, elements: int, fill: Callable[[np.ndarray], None]
+        self, kind: Hashable, elements: int, fill: Callable[[np.ndarray], None]
     ) -> np.ndarray | None:
         """The same, or None where it would serve this call alone."""
 
@@ -83,135 +88,170 @@ def convolve(
     clamp: np.ndarray | None = None,
 ) -> None:
     """As ``numgrad.kernels.convolution.convolve`` with stride and dilation 1, where `applies`."""
-    images, channels, height, width = x.shape
-    outputs, out_height, out_width = out.shape[1:]
-    plan = kernels.plan(images, channels, outputs, out_height, out_width)
-    slots = dict.fromkeys(Slots._fields, 0)  # their order stays, whatever is set when
-    slots.update(
-        images=images, channels=channels, outputs=outputs, height=height, width=width,
-        out_height=out_height, out_width=out_width, padding_h=padding[0], padding_w=padding[1],
-        segment=plan.segment, segments=plan.segments, tile_rows=plan.tile_rows,
-    )  # fmt: skip
-    slots.update(**_operand("x", x), **_operand("out", out))
+    beside = None if residual is None else residual.strides
+    threads = launch.get_num_threads()
+    layout = _layout(
+        x.shape, x.strides, w.shape, w.strides, out.shape, out.strides, beside, padding, threads
+    )
+    address, args = launch.address, layout.args.copy()
+    args[kernels.X], args[kernels.OUT], args[kernels.W] = address(x), address(out), address(w)
+    if scale is not None:
+        args[kernels.SCALE] = address(scale)
+    if shift is not None:
+        args[kernels.SHIFT] = address(shift)
     if residual is not None:
-        slots.update(_operand("residual", residual))
-    slots["w"] = launch.address(w)
-    slots["w_output"], slots["w_channel"] = w.strides[0] // 4, w.strides[1] // 4
-    slots["w_tap"] = w.strides[3] // 4
-    for name, vector in (("scale", scale), ("shift", shift), ("clamp", clamp)):
-        slots[name] = launch.address_or_0(vector)
-    workers = _workers(out.size, channels)
-    # The same weight is also wanted the other way round, for the gradient of the input.
-    view = f"{slots['w']} {w.shape} {w.strides}"
-    call = _Call(plan, slots, workers, workspace, view)
-    call.weights(kept)
-    # The one reads all weights once a block, the other all inputs once a panel.
-    if slots["weights"] and plan.all_units * plan.segment > outputs:
-        call.by_blocks()
-    else:
-        call.by_panels()
+        args[kernels.RESIDUAL] = address(residual)
+    if clamp is not None:
+        args[kernels.CLAMP] = address(clamp)
+    weights = layout.weights(args, kept, workspace)
+    memory = workspace((layout.nbytes,), UINT8)
+    args[kernels.INPUTS_AT] = start = address(memory)
+    args[kernels.WORKSPACE] = start + layout.shared
+    if layout.in_blocks:
+        layout.run(BLOCKS, args, layout.items)
+        return
+    plan = layout.plan
+    for first in range(0, plan.all_units, layout.part):
+        args[kernels.FIRST_UNIT] = first
+        args[kernels.LAST_UNIT] = min(first + layout.part, plan.all_units)
+        layout.run(INPUTS, args, plan.blocks)
+        layout.run(PANELS, args, plan.panels)
+    del weights  # not before: only its address went into args
 
 
-def _operand(name: str, array: np.ndarray) -> dict[str, int]:
-    """The slots of an array with contiguous columns: its address, and strides in elements."""
-    strides = zip("nch", array.strides, strict=False)
-    return {name: launch.address(array), **{f"{name}_{axis}": s // 4 for axis, s in strides}}
-
-
-def _workers(outputs: int, channels: int) -> int:
-    """How many threads so many outputs are worth: 36 products a channel for 16 of them."""
-    return launch.get_num_threads() if outputs * channels * 9 // 4 >= PARALLEL_MIN else 1
-
-
-class _Call:
-    """The launches of one convolution."""
+class _Layout:
+    """All that convolutions of one geometry have in common: the slots but for addresses, the order
+    of steps, the workspace."""
 
     def __init__(
-        self, plan: Plan, slots: dict[str, int], workers: int, workspace: Workspace, view: str
+        self,
+        x_shape: tuple[int, ...],
+        x_strides: tuple[int, ...],
+        w_shape: tuple[int, ...],
+        w_strides: tuple[int, ...],
+        out_shape: tuple[int, ...],
+        out_strides: tuple[int, ...],
+        residual_strides: tuple[int, ...] | None,
+        padding: tuple[int, int],
+        threads: int,
     ) -> None:
-        self.plan, self.slots, self.workers, self.workspace = plan, slots, workers, workspace
-        self.view = view
-
-    def launch(self, step: int, items: int, *sizes: int, shared: int = 0) -> None:
-        """One step. ``sizes`` are the elements of each part of a worker's workspace, ``shared``
-        those of what all workers have."""
-        places = [0]
-        for size in sizes:
-            places.append(places[-1] + part_bytes(4 * size))
-        first = up(4 * shared, 64)
-        memory = self.workspace((first + places[-1] * self.workers,), UINT8)
-        slots = self.slots
-        slots["workspace"], slots["workspace_bytes"] = launch.address(memory) + first, places[-1]
-        for name, place in zip(("products", "strip", "own_weights"), places[1:], strict=False):
-            slots[name] = place
-        if step == PANELS:
-            slots["inputs"] = launch.address(memory)
-            self._run(INPUTS, self.plan.blocks)
-        self._run(step, items)
-
-    def _run(self, step: int, items: int) -> None:
-        self.slots["step"] = step
-        args = tuple(self.slots.values())
-        launch.ranged(kernels.winograd_float32, args, items, workers=self.workers)
-
-    def weights(self, kept: Kept | None) -> None:
-        """Transform the weights, or where that is better done in parts pack them, if it lasts."""
-        size = self.plan.weight_elements
-        few = self.plan.all_units * self.plan.segment <= FEW_TILES
-        if 4 * size > (STREAMED_BYTES if few else KEPT_BYTES):
-            made = None
-            if kept is not None:
-                size, fill = self.plan.tap_elements, self._filling("taps")
-                made = kept.if_lasting(f"taps of {self.view}", size, fill)
-            self.taps = made
-            self.slots["taps"] = launch.address_or_0(made)
-            return
-        fill = self._filling("weights")
-        if kept is None:
-            self.transformed = self.workspace((size,), FLOAT32)
-            fill(self.transformed)
+        images, channels, height, width = x_shape
+        outputs, out_height, out_width = out_shape[1:]
+        self.workers = _workers(math.prod(out_shape), channels, threads)
+        # The same weight is also wanted the other way round, for the gradient of the input.
+        self.view = w_shape, w_strides
+        self.plan = plan = kernels.plan(images, channels, outputs, out_height, out_width)
+        few = plan.all_units * plan.segment <= FEW_TILES
+        self.transformed = 4 * plan.weight_elements <= (STREAMED_BYTES if few else KEPT_BYTES)
+        # The one order reads all weights once a block, the other all inputs once a panel.
+        self.in_blocks = self.transformed and plan.all_units * plan.segment > outputs
+        self.shared, self.part = 0, plan.all_units
+        if self.in_blocks:
+            units = self._even(plan.units)
+            self.items = -(-plan.all_units // units)
+            strip = plan.strip_elements(units)
         else:
-            self.transformed = kept(f"Winograd of {self.view}", size, fill)
-        self.slots["weights"] = launch.address(self.transformed)
+            units = self.part = _part(plan)
+            strip = max(plan.strip_elements(plan.tile_rows), kernels.RAW_ELEMENTS)
+        input_block, input_position = plan.input_strides(units)
+        product_column, product_position = plan.product_strides(units)
+        sizes = [POSITIONS * input_position, POSITIONS * product_position, strip]
+        if not self.in_blocks:
+            self.shared, sizes[0] = up(4 * sizes[0], 64), 0
+        if not self.transformed:
+            sizes.append(kernels.OWN_ELEMENTS)
+        places = [0, *itertools.accumulate(part_bytes(4 * size) for size in sizes)]
+        own = places[-1]
+        self.nbytes = self.shared + own * self.workers
+        slots = {
+            **dict(
+                channels=channels, outputs=outputs, height=height, width=width,
+                out_height=out_height, out_width=out_width, padding_h=padding[0],
+                padding_w=padding[1], last_unit=plan.all_units, units=units, segment=plan.segment,
+                segments=plan.segments, tile_rows=plan.tile_rows, input_block=input_block,
+                input_position=input_position, product_column=product_column,
+                product_position=product_position, workspace_bytes=own, products=places[1],
+                strip=places[2], own_weights=places[3], w_output=w_strides[0] // 4,
+                w_channel=w_strides[1] // 4, w_tap=w_strides[3] // 4,
+            ),
+            **_strides("x", x_strides), **_strides("out", out_strides),
+            **_strides("residual", residual_strides or (0,) * 4),
+        }  # fmt: skip
+        self.args = _slots(Slots, slots)
 
-    def _filling(self, name: str) -> Callable[[np.ndarray], None]:
+    def _even(self, units: int) -> int:
+        """At most so many units a block, with which all workers get equally many of few blocks."""
+        while units > 1:
+            blocks = -(-self.plan.all_units // units)
+            if blocks >= EVEN_BLOCKS * self.workers or blocks % self.workers == 0:
+                break
+            units -= 1
+        return units
+
+    def run(self, step: int, args: np.ndarray, items: int) -> None:
+        """One launch."""
+        args[kernels.STEP] = step
+        launch.ranged(kernels.winograd_float32, args, items, workers=self.workers)  # type: ignore[arg-type]
+
+    def weights(self, args: np.ndarray, kept: Kept | None, workspace: Workspace) -> Any:
+        """Put the transformed weights into the slots, or where they are transformed in parts the
+        packed taps, if these last; whoever uses the slots keeps what is returned."""
+        plan, made = self.plan, None
+        view = int(args[kernels.W]), *self.view
+        if not self.transformed:
+            fill = self._filling(args, kernels.TAPS, PACK, workspace)
+            if kept is not None:
+                made = kept.if_lasting(("taps", *view), plan.tap_elements, fill)
+            if made is not None:
+                args[kernels.TAPS] = launch.address(made)
+            return made
+        fill = self._filling(args, kernels.WEIGHTS_AT, WEIGHTS, workspace)
+        if kept is None:
+            made = workspace((plan.weight_elements,), FLOAT32)
+            fill(made)
+        else:
+            made = kept(("Winograd", *view), plan.weight_elements, fill)
+        args[kernels.WEIGHTS_AT] = launch.address(made)
+        return made
+
+    def _filling(
+        self, args: np.ndarray, slot: int, step: int, workspace: Workspace
+    ) -> Callable[[np.ndarray], None]:
         """What makes the weights, or the taps."""
 
         def fill(target: np.ndarray) -> None:
-            self.slots[name] = launch.address(target)
-            step = WEIGHTS if name == "weights" else PACK
-            self.launch(step, self.plan.panels, kernels.RAW_ELEMENTS)
+            own, nbytes = args.copy(), part_bytes(4 * kernels.RAW_ELEMENTS)
+            memory = workspace((nbytes * self.workers,), UINT8)
+            own[slot], own[kernels.WORKSPACE] = launch.address(target), launch.address(memory)
+            own[kernels.WORKSPACE_BYTES] = nbytes
+            self.run(step, own, self.plan.panels)
 
         return fill
 
-    def _strides(self, units: int) -> tuple[int, int]:
-        """Set the strides of transformed inputs and of products; the elements of both."""
-        slots, plan = self.slots, self.plan
-        slots["input_block"], slots["input_position"] = plan.input_strides(units)
-        slots["product_column"], slots["product_position"] = plan.product_strides(units)
-        return POSITIONS * slots["input_position"], POSITIONS * slots["product_position"]
 
-    def by_blocks(self) -> None:
-        """Blocks of units, each through all panels."""
-        plan = self.plan
-        units = plan.units
-        while units > 1 and self._uneven(-(-plan.all_units // units)):
-            units -= 1
-        inputs, products = self._strides(units)
-        self.slots["units"] = units
-        strip = plan.strip_elements(units)
-        self.launch(BLOCKS, -(-plan.all_units // units), inputs, products, strip)
+_layout = functools.lru_cache(1024)(_Layout)
 
-    def _uneven(self, blocks: int) -> bool:
-        return blocks < EVEN_BLOCKS * self.workers and blocks % self.workers != 0
 
-    def by_panels(self) -> None:
-        """All inputs, then panel by panel."""
-        plan = self.plan
-        inputs, products = self._strides(plan.all_units)
-        strip = max(plan.strip_elements(plan.tile_rows), kernels.RAW_ELEMENTS)
-        own = 0 if self.slots["weights"] else kernels.OWN_ELEMENTS
-        self.launch(PANELS, plan.panels, 0, products, strip, own, shared=inputs)
+def _part(plan: kernels.Plan) -> int:
+    """How many units are transformed at a time where panels follow: rows of tiles of equal parts."""
+    unit = 4 * POSITIONS * plan.blocks * lanes_of(4) * plan.segment
+    most = max(1, PANELS_BYTES // unit)
+    return -(-plan.all_units // -(-plan.all_units // most)) if plan.all_units else 1
+
+
+def _strides(name: str, strides: tuple[int, ...]) -> dict[str, int]:
+    """The slots of an array with contiguous columns: its strides in elements."""
+    return {f"{name}_{axis}": s // 4 for axis, s in zip("nch", strides, strict=False)}
+
+
+def _slots(kind: Any, values: dict[str, int]) -> np.ndarray:
+    """Slots of a kernel, 0 where nothing is said."""
+    return np.array([*kind(**{**dict.fromkeys(kind._fields, 0), **values})], np.int64)
+
+
+def _workers(outputs: int, channels: int, threads: int) -> int:
+    """How many threads so many outputs are worth: 36 products a channel for 16 of them."""
+    return threads if outputs * channels * 9 // 4 >= PARALLEL_MIN else 1
 
 
 def weight_gradient_applies(
@@ -239,38 +279,69 @@ def weight_gradient(
     workspace: Workspace,
 ) -> None:
     """As ``numgrad.kernels.convolution.weight_gradient``, where `weight_gradient_applies`."""
-    lanes = lanes_of(4)
-    images, outputs, out_height, out_width = g.shape
-    channels, height, width = x.shape[1:]
-    plan = kernels.plan(images, channels, outputs, out_height, out_width)
-    panels, vectors = -(-channels // (COLUMNS * lanes)), -(-outputs // lanes)
-    a_unit = POSITIONS * lanes * (panels * COLUMNS + vectors) * plan.segment
-    units = max(1, PART_BYTES // (4 * a_unit), PART_TILES // plan.segment)
-    units = min(plan.all_units, units)
-    tiles = up(units * plan.segment, lanes)
-    input_position = (panels * tiles * COLUMNS + 1) * lanes
-    gradient_position = (vectors * tiles + 1) * lanes
-    inputs = workspace((POSITIONS * input_position,), FLOAT32)
-    gradients = workspace((POSITIONS * gradient_position,), FLOAT32)
-    workers = _workers(g.size, channels)
-    nbytes = part_bytes(4 * max(plan.strip_elements(1), weight_kernels.SUMS_ELEMENTS))
-    memory = workspace((nbytes * workers,), UINT8)
-    slots = dict(
-        channels=channels, outputs=outputs, height=height, width=width, out_height=out_height,
-        out_width=out_width, padding_h=padding[0], padding_w=padding[1], w=launch.address(out),
-        segment=plan.segment, segments=plan.segments, tile_rows=plan.tile_rows, tiles=tiles,
-        inputs=launch.address(inputs), input_position=input_position,
-        gradients=launch.address(gradients), gradient_position=gradient_position,
-        workspace=launch.address(memory), workspace_bytes=nbytes,
-    )  # fmt: skip
-    slots.update(**_operand("x", x), **_operand("g", g))
-    steps = (
-        (weight_kernels.TRANSFORM, panels * COLUMNS + vectors),
-        (weight_kernels.MULTIPLY, -(-vectors // weight_kernels.GROUP) * panels),
+    layout = _weight_layout(
+        x.shape, x.strides, g.shape, g.strides, padding, launch.get_num_threads()
     )
-    for first in range(0, plan.all_units, units):
-        last = min(first + units, plan.all_units)
-        slots.update(first_unit=first, last_unit=last, add_out=int(first > 0))
-        for step, items in steps:
-            args = weight_kernels.Slots(step=step, **slots)
-            launch.ranged(weight_kernels.winograd_weight_float32, args, items, workers=workers)
+    address, args = launch.address, layout.args.copy()
+    memory = workspace((layout.nbytes,), UINT8)
+    start = address(memory)
+    args[weight_kernels.X], args[weight_kernels.G] = address(x), address(g)
+    args[weight_kernels.W], args[weight_kernels.INPUTS] = address(out), start
+    args[weight_kernels.GRADIENTS] = start + layout.gradients
+    args[weight_kernels.WORKSPACE] = start + layout.own
+    for first in range(0, layout.units, layout.part):
+        args[weight_kernels.FIRST_UNIT] = first
+        args[weight_kernels.LAST_UNIT] = min(first + layout.part, layout.units)
+        args[weight_kernels.ADD_OUT] = first > 0
+        for step, items in layout.steps:
+            args[weight_kernels.STEP] = step
+            kernel = weight_kernels.winograd_weight_float32
+            launch.ranged(kernel, args, items, workers=layout.workers)  # type: ignore[arg-type]
+
+
+class _WeightLayout:
+    """The same for gradients of weights."""
+
+    def __init__(
+        self,
+        x_shape: tuple[int, ...],
+        x_strides: tuple[int, ...],
+        g_shape: tuple[int, ...],
+        g_strides: tuple[int, ...],
+        padding: tuple[int, int],
+        threads: int,
+    ) -> None:
+        lanes = lanes_of(4)
+        images, outputs, out_height, out_width = g_shape
+        channels, height, width = x_shape[1:]
+        plan = kernels.plan(images, channels, outputs, out_height, out_width)
+        panels, vectors = -(-channels // (COLUMNS * lanes)), -(-outputs // lanes)
+        a_unit = POSITIONS * lanes * (panels * COLUMNS + vectors) * plan.segment
+        part = max(1, PART_BYTES // (4 * a_unit), PART_TILES // plan.segment)
+        self.units, self.part = plan.all_units, min(plan.all_units, part)
+        tiles = up(self.part * plan.segment, lanes)
+        input_position = (panels * tiles * COLUMNS + 1) * lanes
+        gradient_position = (vectors * tiles + 1) * lanes
+        self.gradients = up(4 * POSITIONS * input_position, 64)
+        self.own = self.gradients + up(4 * POSITIONS * gradient_position, 64)
+        self.workers = _workers(math.prod(g_shape), channels, threads)
+        nbytes = part_bytes(4 * max(plan.strip_elements(1), weight_kernels.SUMS_ELEMENTS))
+        self.nbytes = self.own + nbytes * self.workers
+        self.steps = (
+            (weight_kernels.TRANSFORM, panels * COLUMNS + vectors),
+            (weight_kernels.MULTIPLY, -(-vectors // weight_kernels.GROUP) * panels),
+        )
+        slots = {
+            **dict(
+                channels=channels, outputs=outputs, height=height, width=width,
+                out_height=out_height, out_width=out_width, padding_h=padding[0],
+                padding_w=padding[1], segment=plan.segment, segments=plan.segments,
+                tile_rows=plan.tile_rows, tiles=tiles, input_position=input_position,
+                gradient_position=gradient_position, workspace_bytes=nbytes,
+            ),
+            **_strides("x", x_strides), **_strides("g", g_strides),
+        }  # fmt: skip
+        self.args = _slots(weight_kernels.Slots, slots)
+
+
+_weight_layout = functools.lru_cache(1024)(_WeightLayout)

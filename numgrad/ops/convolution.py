@@ -17,11 +17,13 @@ entry                       operands   result
 last place that is read there may be more of x.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..graph.apply import apply
 from ..graph.errors import DtypeError, RangeError, ShapeError, expected, shown
 from ..graph.mode import composite
 from ..kernels import convolution as kernels
@@ -174,18 +176,23 @@ def _operands(op: str, n: int, x: Any, weight: Any, bias: Any) -> None:
     """Raise unless the operands are tensors of one floating dtype with the axes they need."""
     tensor_operand(op, x)
     tensor_operand(op, weight, "weight")
-    if x.dim() not in (n + 1, n + 2):
+    axes = len(x.shape)
+    if axes != n + 2 and axes != n + 1:
         raise ShapeError(expected(op, FORMS[n], "x", shown(x), "unsqueeze or reshape it"))
-    if weight.dim() != n + 2 or 0 in (weight.shape[0], *weight.shape[2:]):
+    if len(weight.shape) != n + 2 or 0 in weight.shape[2:] or weight.shape[0] == 0:
         raise ShapeError(
             expected(op, f"{n + 2} axes that are not empty", "weight", shown(weight), "reshape it")
         )
     if 0 in x.shape[-n:]:
         raise ShapeError(expected(op, "spatial axes of length 1 or more", "x", shown(x), "pad it"))
-    named = [("x", x), ("weight", weight)]
-    if bias is not None:
-        named.append(("bias", tensor_operand(op, bias, "bias")))
-    for name, operand in named:
+    if bias is None:
+        if x.dtype is weight.dtype and x.dtype.kind == "f":
+            return
+    else:
+        tensor_operand(op, bias, "bias")
+    for name, operand in ("x", x), ("weight", weight), ("bias", bias):
+        if operand is None:
+            continue
         if operand.dtype.kind != "f":
             raise DtypeError(
                 expected(op, "a floating dtype", name, shown(operand), "convert it with .float()")
@@ -254,8 +261,8 @@ def same_padding(
 
 def _batched(entry: Any, n: int, x: Any, weight: Any, bias: Any, attrs: Any) -> Any:
     """Run an entry, also without a batch axis."""
-    if x.dim() == n + 2:
-        return entry(x, weight, bias, **attrs)
+    if len(x.shape) == n + 2:
+        return apply(entry, (x, weight, bias), attrs)  # operands are checked, attributes complete
     out = entry(unsqueeze(x, 0), weight, bias, **attrs)
     return reshape(out, *out.shape[1:])
 
@@ -277,31 +284,49 @@ def _conv(
     _check_bias(op, bias, weight.shape[0])
     stride = lengths(op, "stride", stride, n, 1)
     dilation = lengths(op, "dilation", dilation, n, 1)
-    kernel = weight.shape[2:]
     if padding == "same":
-        before, after = same_padding(op, stride, dilation, kernel)
+        before, after = same_padding(op, stride, dilation, weight.shape[2:])
     elif isinstance(padding, str) and padding != "valid":
         raise RangeError(
             expected(op, "integers, 'valid' or 'same'", "padding", repr(padding), "use one of them")
         )
     else:
         before = after = lengths(op, "padding", 0 if padding == "valid" else padding, n, 0)
-    padded = [h + p + q for h, p, q in zip(x.shape[-n:], before, after, strict=True)]
-    extent = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    size = _size(op, n, x.shape, weight.shape, stride, before, after, dilation)
+    attrs = {"size": size, **_named(stride, before, dilation, groups)}
+    return _batched(convolution, n, x, weight, bias, attrs)
+
+
+@functools.lru_cache(4096)
+def _size(
+    op: str,
+    n: int,
+    x_shape: tuple[int, ...],
+    w_shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:
+    """The spatial size of a convolution's result, with this padding before and after each axis.
+
+    Raises:
+        ShapeError: the kernel does not fit into the padded x.
+    """
+    padded = [h + p + q for h, p, q in zip(x_shape[-n:], before, after, strict=True)]
+    extent = [d * (k - 1) + 1 for k, d in zip(w_shape[2:], dilation, strict=True)]
     if any(e > h for e, h in zip(extent, padded, strict=True)):
         raise ShapeError(
             expected(
                 op,
                 f"a kernel that fits into the padded x {tuple(padded)}",
                 "weight",
-                f"one that reaches over {tuple(extent)} (weight {weight.shape}, x "
-                f"{x.shape}, padding {padding!r}, dilation {dilation})",
+                f"one that reaches over {tuple(extent)} (weight {w_shape}, x "
+                f"{x_shape}, padding {before}, dilation {dilation})",
                 "pad more",
             )
         )
-    size = tuple((h - e) // s + 1 for h, e, s in zip(padded, extent, stride, strict=True))
-    attrs = {"size": size, **_named(stride, before, dilation, groups)}
-    return _batched(convolution, n, x, weight, bias, attrs)
+    return tuple((h - e) // s + 1 for h, e, s in zip(padded, extent, stride, strict=True))
 
 
 @composite

@@ -5,7 +5,7 @@ counts every write through any handle, and the making of every NumPy alias. Whil
 may write to the memory nothing is kept.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,7 @@ from ..graph.pool import Block
 Fill = Callable[[np.ndarray], None]
 FLOAT32 = np.dtype(np.float32)
 
-_kept: "WeakKeyDictionary[storage.Storage, tuple[int, dict[str, np.ndarray | None]]]" = (
+_kept: "WeakKeyDictionary[storage.Storage, tuple[int, dict[Hashable, np.ndarray | None]]]" = (
     WeakKeyDictionary()
 )
 """For each storage the count of writes at which what follows was made, and by kind the result, or
@@ -46,7 +46,7 @@ class Derived:
     def __init__(self, weight: np.ndarray, lasting: bool) -> None:
         self.weight, self.lasting = weight, lasting
 
-    def __call__(self, kind: str, elements: int, fill: Fill) -> np.ndarray:
+    def __call__(self, kind: Hashable, elements: int, fill: Fill) -> np.ndarray:
         """``elements`` of float32 that ``fill`` made from the weight, now or earlier.
 
         ``kind`` tells what it is, and of which view of the memory.
@@ -54,7 +54,7 @@ class Derived:
         found = self.if_lasting(kind, elements, fill)
         return _made(storage.WORKSPACE, elements, fill) if found is None else found
 
-    def if_lasting(self, kind: str, elements: int, fill: Fill) -> np.ndarray | None:
+    def if_lasting(self, kind: Hashable, elements: int, fill: Fill) -> np.ndarray | None:
         """The same, or None where it would not be kept."""
         weight = self.weight
         owner = storage_of(weight)

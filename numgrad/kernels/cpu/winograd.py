@@ -53,7 +53,6 @@ class Slots(NamedTuple):
     """The int64 slots, in order. Strides count elements; columns of x and out are contiguous."""
 
     step: int
-    images: int
     channels: int
     outputs: int
     """Output channels."""
@@ -104,6 +103,9 @@ class Slots(NamedTuple):
     tile_rows: int
     units: int
     """Units of a block."""
+    first_unit: int
+    last_unit: int
+    """The units of this launch."""
     workspace: int
     workspace_bytes: int
     """Of each worker; worker w owns the w-th part."""
@@ -114,12 +116,12 @@ class Slots(NamedTuple):
 
 
 (
-    STEP, IMAGES, CHANNELS, OUTPUTS, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, PADDING_H, PADDING_W,
+    STEP, CHANNELS, OUTPUTS, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, PADDING_H, PADDING_W,
     X, X_N, X_C, X_H, W, W_OUTPUT, W_CHANNEL, W_TAP, OUT, OUT_N, OUT_C, OUT_H,
     SCALE, SHIFT, RESIDUAL, RESIDUAL_N, RESIDUAL_C, RESIDUAL_H, CLAMP,
     WEIGHTS_AT, TAPS, INPUTS_AT, INPUT_BLOCK, INPUT_POSITION, PRODUCT_COLUMN, PRODUCT_POSITION,
-    SEGMENT_TILES, SEGMENTS, TILE_ROWS, UNITS, WORKSPACE, WORKSPACE_BYTES,
-    PRODUCTS_AT, STRIP_AT, OWN_WEIGHTS,
+    SEGMENT_TILES, SEGMENTS, TILE_ROWS, UNITS, FIRST_UNIT, LAST_UNIT, WORKSPACE,
+    WORKSPACE_BYTES, PRODUCTS_AT, STRIP_AT, OWN_WEIGHTS,
 ) = range(len(Slots._fields))  # fmt: skip
 
 LARGE, MIDDLE, SMALL = ROWS
@@ -471,8 +473,8 @@ def _panel(t, args, panel, workspace):
     size = v.lanes(t)
     channels = load_i64(args, CHANNELS)
     blocks = (channels + size - 1) // size
-    units = load_i64(args, IMAGES) * load_i64(args, TILE_ROWS) * load_i64(args, SEGMENTS)
-    tiles = units * load_i64(args, SEGMENT_TILES)
+    u0, u1 = load_i64(args, FIRST_UNIT), load_i64(args, LAST_UNIT)
+    tiles = (u1 - u0) * load_i64(args, SEGMENT_TILES)
     products = workspace + load_i64(args, PRODUCTS_AT)
     strip = workspace + load_i64(args, STRIP_AT)
     inputs, weights = load_i64(args, INPUTS_AT), load_i64(args, WEIGHTS_AT)
@@ -486,7 +488,7 @@ def _panel(t, args, panel, workspace):
             b1 = v.least(b0 + step, blocks)
             _transform_weights(t, args, panel, b0 * size, b1 * size, own, strip)
             _multiply(t, args, tiles, inputs, b0, b1, own, products, b0)
-    _transform_outputs(t, args, 0, units, panel, products, strip)
+    _transform_outputs(t, args, u0, u1, panel, products, strip)
 
 
 @njit(inline="always")
@@ -495,11 +497,11 @@ def _winograd(t, args, lo, hi, worker):
     step = load_i64(args, STEP)
     workspace = load_i64(args, WORKSPACE) + worker * load_i64(args, WORKSPACE_BYTES)
     blocks = (load_i64(args, CHANNELS) + size - 1) // size
-    all_units = load_i64(args, IMAGES) * load_i64(args, TILE_ROWS) * load_i64(args, SEGMENTS)
+    u0, u1 = load_i64(args, FIRST_UNIT), load_i64(args, LAST_UNIT)
     if step == INPUTS:
         strip = workspace + load_i64(args, STRIP_AT)
         target = load_i64(args, INPUTS_AT)
-        _transform_inputs(t, args, 0, all_units, lo, hi, target, strip)
+        _transform_inputs(t, args, u0, u1, lo, hi, target, strip)
     else:
         for item in range(hi - lo):
             if step == PACK:
@@ -513,8 +515,8 @@ def _winograd(t, args, lo, hi, worker):
                 _transform_weights(t, args, lo + item, 0, blocks * size, target, workspace)
             elif step == BLOCKS:
                 units = load_i64(args, UNITS)
-                first = (lo + item) * units
-                _block(t, args, first, v.least(first + units, all_units), workspace)
+                first = u0 + (lo + item) * units
+                _block(t, args, first, v.least(first + units, u1), workspace)
             else:
                 _panel(t, args, lo + item, workspace)
 
