@@ -49,7 +49,9 @@ class Kept(Protocol):
     ``kind`` tells what it is, and of which view of the weight's memory.
     """
 
-    def __call__(self, kind: Hashable, elements: int, fill: Callable[[np.ndarray], None]) -> np.ndarray:
+    def __call__(
+        self, kind: Hashable, elements: int, fill: Callable[[np.ndarray], None]
+    ) -> np.ndarray:
         """``elements`` of float32."""
 
     def if_lasting(
@@ -156,6 +158,12 @@ class _Layout:
         input_block, input_position = plan.input_strides(units)
         product_column, product_position = plan.product_strides(units)
         sizes = [POSITIONS * input_position, POSITIONS * product_position, strip]
+        tiles = units * plan.segment
+        if not self.transformed and tiles <= kernels.STREAMED_TILES:
+            # All positions of a vector of channels in one run: few pages are written to at a time.
+            input_position = product_position = tiles * lanes_of(4)
+            input_block = product_column = POSITIONS * input_position
+            sizes[:2] = plan.blocks * input_block, COLUMNS * product_column
         if not self.in_blocks:
             self.shared, sizes[0] = up(4 * sizes[0], 64), 0
         if not self.transformed:

@@ -35,6 +35,7 @@ from .winograd_tile import (
     product_large,
     product_middle,
     product_small,
+    product_streamed,
     weight_transform,
 )
 
@@ -47,6 +48,9 @@ BLOCK = 28
 """Tiles that a worker transforms at a time: their channels and a panel of weights stay in L2."""
 WEIGHT_CHANNELS = 64
 """Channels whose weights are transformed at a time where they are not kept."""
+STREAMED_TILES = 8
+"""Tiles up to which that is done in registers, for each vector of channels when it is wanted: what
+is added to their products stays in L1."""
 
 
 class Slots(NamedTuple):
@@ -207,7 +211,8 @@ def _weight_position(t, blocks):
 @subroutine
 def _pack_taps(t, args, panel, c, target):
     """The taps of one vector of channels from c on: ``target[channel, tap, 2 vectors of outputs]``.
-    Outputs that do not exist are undefined, and so are channels."""
+    Outputs that do not exist are undefined; channels are zeros, since what their inputs are
+    multiplied by must be finite."""
     size = v.lanes(t)
     width = COLUMNS * size
     w, w_channel = load_i64(args, W), load_i64(args, W_CHANNEL)
@@ -223,6 +228,8 @@ def _pack_taps(t, args, panel, c, target):
         for q in range(present):
             at = start + q * w_channel
             pack(t, w, at, w_output, 1, count, 9, width, target, 9 * q * width)
+    for q in range(9 * present * width, 9 * size * width, size):
+        v.store(target, q, v.splat(t))
 
 
 @subroutine
@@ -373,6 +380,31 @@ def _multiply(t, args, tiles, inputs, block0, block1, weights, products, add_out
                 i += SMALL
 
 
+@subroutine
+def _multiply_streamed(t, args, panel, tiles, inputs, products, raw):
+    """The same with weights that are transformed in registers and never written."""
+    size = v.lanes(t)
+    width, w_tap = COLUMNS * size, load_i64(args, W_TAP)
+    column, position = load_i64(args, PRODUCT_COLUMN), load_i64(args, PRODUCT_POSITION)
+    begin = 8 * width if w_tap < 0 else 0
+    packed, blocks = load_i64(args, TAPS), (load_i64(args, CHANNELS) + size - 1) // size
+    for p in range(POSITIONS):
+        for j in range(COLUMNS):
+            at = p * position + j * column
+            for i in range(at, at + tiles * size, size):
+                v.store(products, i, v.splat(t))
+    for block in range(blocks):
+        taps = raw
+        if packed:
+            taps = packed + (panel * blocks + block) * size * 9 * width * v.itemsize(t)
+        else:
+            _pack_taps(t, args, panel, block * size, raw)
+        product_streamed(
+            t, taps, begin, inputs, block * load_i64(args, INPUT_BLOCK), products, 0,
+            w_tap * width, load_i64(args, INPUT_POSITION), tiles, column, position,
+        )  # fmt: skip
+
+
 # ----------------------------------------------------------------------------------------- outputs
 
 
@@ -481,6 +513,8 @@ def _panel(t, args, panel, workspace):
     if weights:
         there = weights + panel * POSITIONS * _weight_position(t, blocks) * v.itemsize(t)
         _multiply(t, args, tiles, inputs, 0, blocks, there, products, 0)
+    elif tiles <= STREAMED_TILES:
+        _multiply_streamed(t, args, panel, tiles, inputs, products, strip)
     else:
         own = workspace + load_i64(args, OWN_WEIGHTS)
         step = WEIGHT_CHANNELS // size

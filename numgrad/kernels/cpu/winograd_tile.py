@@ -17,6 +17,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from . import vector as v
+from .indirect import _Loop as Loop
 from .vector import INSTRUCTION_SET
 
 TILE = 4
@@ -29,6 +30,8 @@ COLUMNS = 2
 """Vectors of output channels in a panel."""
 ROWS = {"avx512": (14, 8, 4), "avx2": (6, 4, 2), "plain": (6, 4, 2)}[INSTRUCTION_SET]
 """Tiles that a product takes at a time: as many as registers hold sums for, and fewer."""
+STREAM_CHANNELS = {"avx512": 4, "avx2": 2, "plain": 2}[INSTRUCTION_SET]
+"""Channels whose weights, of a panel at three positions, registers hold."""
 _UNROLLED = 4
 """Channels between two tests of the loop of a product."""
 
@@ -438,3 +441,92 @@ product_large, product_middle, product_small = (_product(rows) for rows in ROWS)
 GRADIENT_ROWS = {"avx512": 8, "avx2": 4, "plain": 4}[INSTRUCTION_SET]
 """Channels that :func:`product_over_tiles` takes at a time: they divide those of a pixel."""
 product_over_tiles = _product(GRADIENT_ROWS, over_tiles=True)
+
+
+def _write_streamed(builder, type_, taps, tap, x, x_position, tiles, out, column, position):
+    """See :func:`product_streamed`."""
+    function, lanes, k = builder.function, type_.count, _Algebra(builder, type_)
+    vectors, next_channel = STREAM_CHANNELS * COLUMNS, 9 * COLUMNS * lanes
+    halfway = builder.alloca(ir.ArrayType(type_.element, SPAN * vectors * 3 * lanes))
+    halfway.align = 64
+    halfway = builder.bitcast(halfway, type_.element.as_pointer())
+    groups = Loop(function, builder, v.i64(lanes // STREAM_CHANNELS), [taps, x])
+    taps, x = groups.values
+    for q in range(vectors):  # one way: ``halfway[i, vector, j]`` is row i, column j
+        channel, of_panel = divmod(q, COLUMNS)
+        start = builder.gep(taps, [v.i64(channel * next_channel + of_panel * lanes)])
+        rows = [
+            _vectors(builder, _moved(builder, start, tap, 3 * i), type_, tap, 3) for i in range(3)
+        ]
+        for j in range(3):
+            for i, value in enumerate(_weight_row(k, [row[j] for row in rows])):
+                place = builder.gep(halfway, [v.i64(((i * vectors + q) * 3 + j) * lanes)])
+                v.store_vector(builder, value, place, 4)
+    down = Loop(function, builder, v.i64(SPAN), [halfway, x, out])
+    source, x_row, out_row = down.values
+    for first in range(0, SPAN, 3):  # the other way, half a row at a time
+        positions, weights = range(first, first + 3), []
+        for q in range(vectors):
+            row = _vectors(builder, builder.gep(source, [v.i64(3 * q * lanes)]), type_, lanes, 3)
+            weights.append(_weight_row(k, row))
+        along = Loop(function, builder, tiles, [x_row, out_row])
+        x_tile, out_tile = along.values
+        for p in positions:
+            place = _moved(builder, out_tile, position, p)
+            places = [_moved(builder, place, column, j) for j in range(COLUMNS)]
+            sums = [v.load_vector(builder, place, type_, 4) for place in places]
+            for c in range(STREAM_CHANNELS):
+                value = builder.gep(_moved(builder, x_tile, x_position, p), [v.i64(c)])
+                value = v.splat_value(builder, builder.load(value), type_)
+                for j in range(COLUMNS):
+                    weight = weights[c * COLUMNS + j][p]
+                    sums[j] = v.multiply_add_value(builder, value, weight, sums[j])
+            for place, total in zip(places, sums, strict=True):
+                v.store_vector(builder, total, place, 4)
+        tile = v.i64(lanes)
+        along.end(function, [builder.gep(x_tile, [tile]), builder.gep(out_tile, [tile])])
+    down.end(
+        function,
+        [
+            builder.gep(source, [v.i64(3 * vectors * lanes)]),
+            _moved(builder, x_row, x_position, SPAN),
+            _moved(builder, out_row, position, SPAN),
+        ],
+    )
+    following = STREAM_CHANNELS * next_channel, STREAM_CHANNELS
+    groups.end(
+        function,
+        [builder.gep(base, [v.i64(n)]) for base, n in zip((taps, x), following, strict=True)],
+    )
+
+
+@intrinsic
+def product_streamed(
+    typingctx, t, taps, at, x, x_at, out, out_at, tap, x_position, tiles, column, position
+):
+    """``out[p, j, i] += Σ x[p, i, c] · (G w Gᵀ)[p, c, j]`` for all positions p, one vector of
+    channels c, the two vectors j of a panel and ``tiles`` (≥ 1) tiles i.
+
+    The taps are (c, tap, 2 pixels), ``tap`` elements apart (which may be negative). Tiles of x and
+    of out are pixels in a run, ``x_position`` and ``position`` elements from one position to the
+    next; j is ``column`` elements of out. The transformed weights are never written.
+    """
+
+    def codegen(context, builder, signature, args):
+        t, (_, *places, tap_, x_position_, tiles_, column_, position_) = signature.args[0], args
+        e = v.element_type(t)
+        pointer, i = e.as_pointer(), v.I64
+        function = _function(
+            builder.module,
+            f"numgrad_winograd_streamed_{t}",
+            [pointer, i, pointer, i, i, pointer, i, i],
+            lambda inner, values: _write_streamed(inner, v.vector_type(t), *values),
+        )
+        taps_, x_, out_ = (
+            builder.gep(v.pointer(builder, base, e), [index])
+            for base, index in zip(places[::2], places[1::2], strict=True)
+        )
+        builder.call(function, [taps_, tap_, x_, x_position_, tiles_, out_, column_, position_])
+        return context.get_dummy_value()
+
+    return types.void(t, *[types.int64] * 11), codegen

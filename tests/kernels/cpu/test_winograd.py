@@ -170,6 +170,29 @@ def test_parts_of_the_inputs(monkeypatch, forgotten):
     assert asked[1] < asked[0]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(1, 20, 40, 7, 7, (1, 1)), (2, 16, 33, 8, 8, (1, 1)), (1, 37, 16, 4, 11, (1, 1))]
+)
+def test_weights_that_are_never_written(monkeypatch, forgotten, shape, lasting, turned):
+    """Few tiles, with weights transformed in registers, give the bits of kept ones."""
+    x, weight, out = operands(*shape)
+    if turned:
+        weight = np.ascontiguousarray(weight.transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3)
+        weight = weight[:, :, ::-1, ::-1]
+    winograd.convolve(out, x, weight, (1, 1), workspace)
+    assert error(out, sums(x, weight, (1, 1))) < 4e-6
+    wanted = out.copy()
+    winograd._layout.cache_clear()
+    monkeypatch.setattr(winograd, "KEPT_BYTES", 0)
+    monkeypatch.setattr(winograd, "STREAMED_BYTES", 0)
+    kept, before = Memo() if lasting else None, counters.launches.value
+    winograd.convolve(out, x, weight, (1, 1), workspace, kept)
+    assert counters.launches.value - before == 2 + lasting
+    np.testing.assert_array_equal(out, wanted)
+
+
 def test_parts_of_the_weight_gradient(monkeypatch, forgotten):
     """A part of few tiles gives the same up to rounding."""
     x, weight, out = operands(3, 16, 16, 12, 12, (1, 1))
