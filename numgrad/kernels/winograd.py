@@ -33,6 +33,9 @@ STREAMED_BYTES, FEW_TILES = 4 << 20, 32
 """The same above this size where tiles are so few that reading the weights takes the time."""
 PANELS_BYTES = 16 << 20
 """Transformed inputs that are held at a time where panels follow."""
+OWN_INPUTS = 2
+"""Workers up to which each transforms all inputs for its panels: that takes less than to fetch them
+from each other's caches."""
 EVEN_BLOCKS = 4
 """Blocks a worker from which on it does not matter whether all workers get equally many."""
 PARALLEL_MIN = 9 << 19
@@ -107,8 +110,10 @@ def convolve(
         args[kernels.CLAMP] = address(clamp)
     weights = layout.weights(args, kept, workspace)
     memory = workspace((layout.nbytes,), UINT8)
-    args[kernels.INPUTS_AT] = start = address(memory)
+    start = address(memory)
     args[kernels.WORKSPACE] = start + layout.shared
+    if layout.shared:
+        args[kernels.INPUTS_AT] = start
     if layout.in_blocks:
         layout.run(BLOCKS, args, layout.items)
         return
@@ -116,7 +121,8 @@ def convolve(
     for first in range(0, plan.all_units, layout.part):
         args[kernels.FIRST_UNIT] = first
         args[kernels.LAST_UNIT] = min(first + layout.part, plan.all_units)
-        layout.run(INPUTS, args, plan.blocks)
+        if layout.shared:
+            layout.run(INPUTS, args, plan.blocks)
         layout.run(PANELS, args, plan.panels)
     del weights  # not before: only its address went into args
 
@@ -164,7 +170,7 @@ class _Layout:
             input_position = product_position = tiles * lanes_of(4)
             input_block = product_column = POSITIONS * input_position
             sizes[:2] = plan.blocks * input_block, COLUMNS * product_column
-        if not self.in_blocks:
+        if not self.in_blocks and self.workers > OWN_INPUTS:
             self.shared, sizes[0] = up(4 * sizes[0], 64), 0
         if not self.transformed:
             sizes.append(kernels.OWN_ELEMENTS)

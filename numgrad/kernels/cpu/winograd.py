@@ -510,6 +510,8 @@ def _panel(t, args, panel, workspace):
     products = workspace + load_i64(args, PRODUCTS_AT)
     strip = workspace + load_i64(args, STRIP_AT)
     inputs, weights = load_i64(args, INPUTS_AT), load_i64(args, WEIGHTS_AT)
+    if inputs == 0:
+        inputs = workspace
     if weights:
         there = weights + panel * POSITIONS * _weight_position(t, blocks) * v.itemsize(t)
         _multiply(t, args, tiles, inputs, 0, blocks, there, products, 0)
@@ -537,6 +539,9 @@ def _winograd(t, args, lo, hi, worker):
         target = load_i64(args, INPUTS_AT)
         _transform_inputs(t, args, u0, u1, lo, hi, target, strip)
     else:
+        if step == PANELS and load_i64(args, INPUTS_AT) == 0:
+            strip = workspace + load_i64(args, STRIP_AT)
+            _transform_inputs(t, args, u0, u1, 0, blocks, workspace, strip)
         for item in range(hi - lo):
             if step == PACK:
                 for c in range(0, blocks * size, size):
