@@ -455,6 +455,9 @@ def _write_streamed(builder, type_, taps, tap, x, x_position, tiles, out, column
     for q in range(vectors):  # one way: ``halfway[i, vector, j]`` is row i, column j
         channel, of_panel = divmod(q, COLUMNS)
         start = builder.gep(taps, [v.i64(channel * next_channel + of_panel * lanes)])
+        ahead = builder.gep(start, [v.i64(STREAM_CHANNELS * next_channel)])
+        for i in range(9):  # what comes next, while this is used: it is read but once
+            v.prefetch_value(builder, builder.gep(ahead, [v.i64(i * COLUMNS * lanes)]))
         rows = [
             _vectors(builder, _moved(builder, start, tap, 3 * i), type_, tap, 3) for i in range(3)
         ]
