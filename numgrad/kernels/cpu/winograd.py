@@ -13,7 +13,6 @@ There are two orders, of the same bits, since an element's products are added in
   panel by panel, each with its weights, which are transformed as they come if need be.
 """
 
-import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +21,12 @@ from numba import njit
 from ..native import load_i64, stack
 from . import vector as v
 from .subroutine import subroutine
-from .tile import pack, up
+from .tile import pack
 from .vector import for_this_cpu
 from .winograd_tile import (
     COLUMNS,
     POSITIONS,
     ROWS,
-    SPAN,
     TILE,
     input_transform,
     output_transform,
@@ -42,10 +40,6 @@ from .winograd_tile import (
 PACK, WEIGHTS, BLOCKS, INPUTS, PANELS = range(5)
 """The steps: what an item of a launch is."""
 
-SEGMENT = 28
-"""Most tiles of a row in one unit."""
-BLOCK = 28
-"""Tiles that a worker transforms at a time: their channels and a panel of weights stay in L2."""
 WEIGHT_CHANNELS = 64
 """Channels whose weights are transformed at a time where they are not kept."""
 STREAMED_TILES = 8
@@ -136,65 +130,6 @@ _LANES = v.lanes_of(4)
 RAW_ELEMENTS = 9 * _LANES * COLUMNS * _LANES + _LANES
 """Taps of a vector of channels for a panel."""
 OWN_ELEMENTS = POSITIONS * (WEIGHT_CHANNELS * COLUMNS + 1) * _LANES
-
-
-class Plan(NamedTuple):
-    """Sizes that follow from the shapes; element counts unless they say bytes."""
-
-    blocks: int
-    """Vectors of input channels."""
-    panels: int
-    segment: int
-    segments: int
-    tile_rows: int
-    all_units: int
-    units: int
-    """Units of a block, at most."""
-    weight_elements: int
-    tap_elements: int
-
-    def tiles(self, units: int) -> int:
-        """Tiles of so many units, with room for a whole product at the end."""
-        return units * self.segment + LARGE
-
-    def input_strides(self, units: int) -> tuple[int, int]:
-        """``(input_block, input_position)``; one vector more, so that not all begin in one set of
-        a cache."""
-        lanes = v.lanes_of(4)
-        block = (self.tiles(units) + 1) * lanes
-        return block, self.blocks * block + lanes
-
-    def product_strides(self, units: int) -> tuple[int, int]:
-        """``(product_column, product_position)``."""
-        lanes = v.lanes_of(4)
-        column = (self.tiles(units) + 1) * lanes
-        return column, COLUMNS * column + lanes
-
-    def strip_elements(self, units: int) -> int:
-        """The pixels that so many units of one image read; also room for what a row of them
-        writes."""
-        lanes = v.lanes_of(4)
-        rows = TILE * units + 2 if self.segments == 1 else SPAN
-        return (rows * self.strip_width() + lanes) * lanes
-
-    def strip_width(self) -> int:
-        """Pixels in a row of a strip."""
-        return up(TILE * self.segment + 2, v.lanes_of(4))
-
-
-@functools.lru_cache(4096)
-def plan(images: int, channels: int, outputs: int, out_height: int, out_width: int) -> Plan:
-    """How a convolution is cut up."""
-    lanes = v.lanes_of(4)
-    across, down = -(-out_width // TILE), -(-out_height // TILE)
-    segments = -(-across // SEGMENT)
-    segment = -(-across // segments)
-    all_units = images * down * segments
-    blocks, panels = -(-channels // lanes), -(-outputs // (COLUMNS * lanes))
-    units = min(max(1, BLOCK // segment), all_units)
-    size = panels * POSITIONS * (blocks * COLUMNS * lanes + 1) * lanes
-    taps = (panels * blocks * lanes * 9 * COLUMNS + 1) * lanes
-    return Plan(blocks, panels, segment, segments, down, all_units, units, size, taps)
 
 
 # ----------------------------------------------------------------------------------------- weights

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
-from numgrad.kernels import convolution, counters, launch, store, winograd
+from numgrad.kernels import convolution, counters, launch, store, winograd, winograd_plan
 from numgrad.kernels.cpu import vector
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -138,7 +138,7 @@ def test_same_bits(shape):
 @pytest.fixture
 def forgotten():
     """No layout from before, nor one left behind."""
-    layouts = winograd._layout, winograd._weight_layout
+    layouts = winograd_plan.layout, winograd_plan.weight_layout
     for layout in layouts:
         layout.cache_clear()
     yield
@@ -158,14 +158,14 @@ def test_parts_of_the_inputs(monkeypatch, forgotten, own):
         asked.append(shape[0] * dtype.itemsize)
         return workspace(shape, dtype)
 
-    monkeypatch.setattr(winograd, "KEPT_BYTES", 0)  # so that panels follow
-    monkeypatch.setattr(winograd, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(winograd_plan, "KEPT_BYTES", 0)  # so that panels follow
+    monkeypatch.setattr(winograd_plan, "STREAMED_BYTES", 0)
     winograd.convolve(out, x, weight, (1, 1), noted)
     whole = out.copy()
-    monkeypatch.setattr(winograd, "OWN_INPUTS", 8 if own else 0)
+    monkeypatch.setattr(winograd_plan, "OWN_INPUTS", 8 if own else 0)
     assert error(out, sums(x, weight, (1, 1))) < 4e-6
-    winograd._layout.cache_clear()
-    monkeypatch.setattr(winograd, "PANELS_BYTES", 3 * 4 * 36 * 16 * 3)
+    winograd_plan.layout.cache_clear()
+    monkeypatch.setattr(winograd_plan, "PANELS_BYTES", 3 * 4 * 36 * 16 * 3)
     before = counters.launches.value
     winograd.convolve(out, x, weight, (1, 1), noted)
     assert counters.launches.value - before == (2 - own) * 5  # 15 rows of tiles, three at a time
@@ -187,9 +187,9 @@ def test_weights_that_are_never_written(monkeypatch, forgotten, shape, lasting, 
     winograd.convolve(out, x, weight, (1, 1), workspace)
     assert error(out, sums(x, weight, (1, 1))) < 4e-6
     wanted = out.copy()
-    winograd._layout.cache_clear()
-    monkeypatch.setattr(winograd, "KEPT_BYTES", 0)
-    monkeypatch.setattr(winograd, "STREAMED_BYTES", 0)
+    winograd_plan.layout.cache_clear()
+    monkeypatch.setattr(winograd_plan, "KEPT_BYTES", 0)
+    monkeypatch.setattr(winograd_plan, "STREAMED_BYTES", 0)
     kept, before = Memo() if lasting else None, counters.launches.value
     winograd.convolve(out, x, weight, (1, 1), workspace, kept)
     assert counters.launches.value - before == 1 + lasting
@@ -201,8 +201,8 @@ def test_parts_of_the_weight_gradient(monkeypatch, forgotten):
     x, weight, out = operands(3, 16, 16, 12, 12, (1, 1))
     g = np.random.default_rng(2).standard_normal(out.shape, np.float32)
     dw = np.full_like(weight, np.nan)
-    monkeypatch.setattr(winograd, "PART_BYTES", 1)
-    monkeypatch.setattr(winograd, "PART_TILES", 1)
+    monkeypatch.setattr(winograd_plan, "PART_BYTES", 1)
+    monkeypatch.setattr(winograd_plan, "PART_TILES", 1)
     before = counters.launches.value
     winograd.weight_gradient(dw, x, g, (1, 1), workspace)
     assert counters.launches.value - before == 2 * 9  # two steps for each row of tiles
