@@ -239,6 +239,14 @@ def read_pixels(
 
 
 @njit(inline="always")
+def place_of(unit, segment, segments, tile_rows):
+    """The image, row and column of out where a unit begins."""
+    band = unit // segments
+    n = band // tile_rows
+    return n, (band - n * tile_rows) * TILE, (unit - band * segments) * segment * TILE
+
+
+@njit(inline="always")
 def run_length(args, unit, last):
     """How many units from ``unit`` on are read at once: rows of tiles of one image."""
     if load_i64(args, SEGMENTS) > 1:
@@ -262,10 +270,9 @@ def _transform_inputs(t, args, u0, u1, block0, block1, target, strip):
         present = load_i64(args, CHANNELS) - block * size
         while u < u1:
             count = run_length(args, u, u1)
-            band = u // segments
-            n = band // tile_rows
-            first_row = (band - n * tile_rows) * TILE - load_i64(args, PADDING_H)
-            first = (u - band * segments) * segment * TILE - load_i64(args, PADDING_W)
+            n, row, column = place_of(u, segment, segments, tile_rows)
+            first_row = row - load_i64(args, PADDING_H)
+            first = column - load_i64(args, PADDING_W)
             rows = TILE * count + 2
             read_pixels(
                 t, load_i64(args, X), n * load_i64(args, X_N) + block * size * x_c, x_c,
@@ -392,10 +399,7 @@ def _transform_outputs(t, args, u0, u1, panel, products, strip):
             if base:
                 v.store(shift, 0, v.load_some(t, base, channel, present))
             for u in range(u0, u1):
-                band = u // segments
-                n = band // tile_rows
-                row = (band - n * tile_rows) * TILE
-                first = (u - band * segments) * segment * TILE
+                n, row, first = place_of(u, segment, segments, tile_rows)
                 for i in range(segment):
                     at = j * load_i64(args, PRODUCT_COLUMN) + ((u - u0) * segment + i) * size
                     to = i * TILE * size

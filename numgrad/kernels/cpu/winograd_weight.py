@@ -16,7 +16,7 @@ from ..native import load_i64, stack
 from . import vector as v
 from .subroutine import subroutine
 from .vector import for_this_cpu
-from .winograd import PIXEL_SQUARE, read_pixels
+from .winograd import PIXEL_SQUARE, place_of, read_pixels
 from .winograd_tile import (
     COLUMNS,
     GRADIENT_ROWS,
@@ -121,13 +121,10 @@ def _transform(t, args, block, of_gradient, strip):
         step = COLUMNS * size
     width = (TILE * segment + 2 + size - 1) // size * size
     for u in range(u0, u1):
-        band = u // segments
-        n = band // tile_rows
-        first_row = (band - n * tile_rows) * TILE - up_
-        first = (u - band * segments) * segment * TILE - left
+        n, row, column = place_of(u, segment, segments, tile_rows)
         read_pixels(
             t, source, n * s_n + block * size * s_c, s_c, s_h, height, columns, present,
-            first_row, TILE + halo, first, width, strip,
+            row - up_, TILE + halo, column - left, width, strip,
         )  # fmt: skip
         for j in range(segment):
             at, to = j * TILE * size, base + ((u - u0) * segment + j) * step
