@@ -198,7 +198,13 @@ class Function:
         )
         with mode.no_grad():
             inner = [alias(a, False, a.group) if isinstance(a, Value) else a for a in args]
-            raw = cls.forward(ctx, *inner)
+            try:
+                raw = cls.forward(ctx, *inner)
+            except BaseException:
+                for x in ctx._dirty:  # they may have been written to, in whatever way
+                    if isinstance(x, Value):
+                        wrote(x, cls.__name__)
+                raise
         outputs = list(raw) if isinstance(raw, tuple) else [raw]
         results = _wrap(cls.__name__, ctx, args, inner, outputs, variable)
         constant = {id(t) for t in ctx._constant}

@@ -274,8 +274,16 @@ class Tensor(Methods, Value):
         return bool(self.array.flags.c_contiguous)
 
     def data_ptr(self) -> int:
-        """Address of the first element."""
-        return int(self.array.ctypes.data)
+        """Address of the first element.
+
+        What is written there is not seen, and nobody says when an address is no longer used: from
+        now on nothing is kept that is derived from this memory, such as a weight transformed for a
+        convolution, which is then transformed anew at each call. The version for saved values does
+        not move. An address may be used as long as a tensor or an array on the memory is alive.
+        """
+        address = int(self.array.ctypes.data)
+        self.storage.tell_address()
+        return address
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a floating one."""

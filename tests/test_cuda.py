@@ -1,4 +1,4 @@
-"""Devices: the stories of ``tests/cuda_sim/test_device.py`` in Numba's simulator, and what is said
+"""Devices: the stories of ``tests/cuda_sim/test_device*.py`` in Numba's simulator, and what is said
 where there is no GPU."""
 
 from tests.cuda_sim.runs import simulate, without_gpu
@@ -48,7 +48,8 @@ for call in (
 
 
 def test_stories_of_a_device():
-    assert simulate("tests/cuda_sim/test_device.py") >= 27
+    parts = ("test_device", "test_device_graph", "test_device_modules")
+    assert simulate(*(f"tests/cuda_sim/{part}.py" for part in parts)) >= 27
 
 
 def test_without_a_driver():

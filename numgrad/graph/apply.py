@@ -46,6 +46,7 @@ __all__ = [
     "no_kernel",
     "overlaps_itself",
     "rebase",
+    "writing",
     "wrote",
 ]
 
@@ -379,8 +380,11 @@ def apply_in_place(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         kept = _keep(op, inputs, edges, target)
     arrays = [target] + [None if y is None else disjoint(y.array, target) for y in inputs[1:]]
     local.account.op = op.name
-    aux = run([target], arrays, attrs, how == RECORD)
     wrote(x, op.name + "_")
+    try:
+        aux = run([target], arrays, attrs, how == RECORD)
+    finally:
+        x.storage.writes += 1
     if how == RECORD:
         if edges:
             node = _record(op, inputs, edges, attrs, specs, [x], aux, x.contagious, kept)
@@ -404,11 +408,41 @@ def _keep(op: Op, inputs: Sequence[Any], edges: Sequence[Edge | None], target: n
 
 
 def wrote(x: Value, op: str) -> None:
-    """Note a write to ``x``'s memory: both counters, and who wrote."""
+    """Note a write to ``x``'s memory: both counters, and who wrote.
+
+    It is noted before the write, which may be interrupted: a signal that comes while a kernel runs
+    raises behind it, when memory has changed. ``storage.writes`` is counted once more behind it,
+    whatever happened, since another thread may have read half-written memory: see :class:`writing`.
+    """
     group = x.group
     group.version += 1
-    group.writer = f"{op} (at {user_line()})" if mode.state.anomaly else op
     x.storage.writes += 1
+    group.writer = _writer(op)
+
+
+def _writer(op: str) -> str:
+    return f"{op} (at {user_line()})" if mode.state.anomaly else op
+
+
+class writing:
+    """``with writing("op", [x, y]):`` the memory of these values is written to inside."""
+
+    __slots__ = ("_op", "_values")
+
+    def __init__(self, op: str, values: Sequence[Value]) -> None:
+        self._op, self._values = op, values
+
+    def __enter__(self) -> None:
+        writer = _writer(self._op)
+        for x in self._values:  # as `wrote`, quickly: an optimizer has hundreds
+            group = x.group
+            group.version += 1
+            x.storage.writes += 1
+            group.writer = writer
+
+    def __exit__(self, *exc: object) -> None:
+        for x in self._values:
+            x.storage.writes += 1
 
 
 def rebase(x: Value, edge: Edge) -> None:

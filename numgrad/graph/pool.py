@@ -175,34 +175,20 @@ class Pool:
             self._busy = True
             try:
                 freed = self._freed
-                while freed:
-                    self._take_back(freed.popleft())
-                warm = self._warm
-                by_size = warm.by_size
-                index = bisect_left(by_size, (size,))
-                if index == len(by_size):
-                    self._grow(size)
-                    found, start = by_size[-1]
-                    warm.carve(start, start, size)
-                elif size >= _LARGE_BYTES:
-                    found, low = by_size[index]
-                    start = self._by_the_older(low, low + found, size)
-                    warm.carve(low, start, size)
-                else:  # carve, written out
-                    found, start = by_size.pop(index)
-                    del warm.size_at[start]
-                    if found > size:
-                        warm.size_at[start + size] = found - size
-                        warm.start_before[start + found] = start + size
-                        insort(by_size, (found - size, start + size))
-                    else:
-                        del warm.start_before[start + found]
+                start = freed.pop() if freed else -1
+                # The block that died last is still in the cache: of the right size, it is the one.
+                if start < 0 or size >= _LARGE_BYTES or self._live[start][0] != size:
+                    if start >= 0:
+                        self._take_back(start)
+                    while freed:
+                        self._take_back(freed.popleft())
+                    start = self._place(size)
+                    self._live_bytes += size
+                    if self._live_bytes > self.peak_live_bytes:
+                        self.peak_live_bytes = self._live_bytes
                 self.allocs = age = self.allocs + 1
                 self._live[start] = size, age
                 self._age_before[start + size] = age
-                self._live_bytes += size
-                if self._live_bytes > self.peak_live_bytes:
-                    self.peak_live_bytes = self._live_bytes
             finally:
                 self._busy = False
         block = Block(size, _U8, self._slabs[start >> _SLAB_SHIFT], start & _OFFSET)
@@ -249,6 +235,30 @@ class Pool:
                 self._busy = False
 
     # Everything below runs with the lock held and `_busy` set.
+
+    def _place(self, size: int) -> int:
+        """Take ``size`` bytes out of the warm ranges: where they begin."""
+        warm = self._warm
+        by_size = warm.by_size
+        index = bisect_left(by_size, (size,))
+        if index == len(by_size):
+            self._grow(size)
+            found, start = by_size[-1]
+            warm.carve(start, start, size)
+        elif size >= _LARGE_BYTES:
+            found, low = by_size[index]
+            start = self._by_the_older(low, low + found, size)
+            warm.carve(low, start, size)
+        else:  # carve, written out
+            found, start = by_size.pop(index)
+            del warm.size_at[start]
+            if found > size:
+                warm.size_at[start + size] = found - size
+                warm.start_before[start + found] = start + size
+                insort(by_size, (found - size, start + size))
+            else:
+                del warm.start_before[start + found]
+        return start
 
     def _take_back(self, start: int) -> None:
         size, _ = self._live.pop(start)

@@ -188,9 +188,9 @@ class Storage:
     """A block of memory as the ledger sees it.
 
     ``nbytes``; ``category`` (an index into ``CATEGORIES``); ``counted``, the category whose sum
-    holds the bytes now; ``writes``, bumped by every write through any handle; ``saved``, the number
-    of saved values that hold it; ``owned``, False for memory from outside, which is not counted;
-    ``device``, where the memory is.
+    holds the bytes now; ``writes``, which moves before and after every write through any handle;
+    ``saved``, the number of saved values that hold it; ``owned``, False for memory from outside,
+    which is not counted; ``device``, where the memory is.
     """
 
     device = CPU
@@ -232,10 +232,16 @@ class Storage:
         self.writes += 1  # what is written through it is not seen, and it may be gone soon
         return alias
 
+    def tell_address(self) -> None:
+        """Somebody outside gets to know where the memory is. Nobody says when that is no longer
+        used, so the storage is ``exported`` for good."""
+        self.aliases += 1
+        self.writes += 1
+
     @property
     def exported(self) -> bool:
-        """Whether somebody outside may write to the memory: a NumPy alias is alive, or the memory
-        came from outside."""
+        """Whether somebody outside may write to the memory: a NumPy alias is alive, its address was
+        told, or the memory came from outside."""
         return self.aliases > 0 or not self.owned
 
     def move_to(self, category: int) -> None:
@@ -448,6 +454,16 @@ def adopt(array: np.ndarray) -> Storage:
         if not isinstance(inner, np.ndarray):
             return Storage(base.nbytes, DATA, owned=False)
         base = inner
+
+
+def bounds(array: np.ndarray) -> tuple[int, int]:
+    """The addresses of the first byte and behind the last one of memory on the host."""
+    low = high = array.__array_interface__["data"][0]
+    if array.size:
+        steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
+        low += sum(step for step in steps if step < 0)
+        high += sum(step for step in steps if step > 0) + array.itemsize
+    return low, high
 
 
 class category:

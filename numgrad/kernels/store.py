@@ -293,29 +293,25 @@ def _compile(build: _Build, folder: pathlib.Path | None, title: str) -> Any:
         RuntimeError: ``NUMBA_DISABLE_JIT`` is set.
         numba.core.errors.NumbaError: the function does not compile.
     """
+    global _unwritable
     from numba.core import config
+    from numba.core.errors import NumbaError
 
     if vars(config)["DISABLE_JIT"]:
         raise RuntimeError(
             "numgrad: expected Numba to compile, got NUMBA_DISABLE_JIT=1; its kernels are machine "
             "code and have no form in Python: unset NUMBA_DISABLE_JIT"
         )
-    with progress.compiling(title):
-        return _compile_or_load(build, folder)
-
-
-def _compile_or_load(build: _Build, folder: pathlib.Path | None) -> Any:
-    global _unwritable
-    from numba.core.errors import NumbaError
-
     started = time.perf_counter()
     compiled, hits, failed = None, 0, None
     if folder is not None:
         try:
             if _discard_unsealed(folder):
                 _warn_once(f"numgrad found a damaged kernel in {folder} and compiles it again")
-            if not _unwritable or _cached_digests(folder):
-                compiled, hits = build(folder)
+            there = any(folder.glob("*/*.nbi"))
+            if there or not _unwritable:
+                with contextlib.nullcontext() if there else progress.compiling(title):
+                    compiled, hits = build(folder)
                 if not hits:
                     _seal(folder)
         except (NumbaError, StoreWarning):
@@ -323,7 +319,8 @@ def _compile_or_load(build: _Build, folder: pathlib.Path | None) -> Any:
         except Exception as error:
             failed = error  # of the cache or of the compilation: without a cache we shall know
     if compiled is None:
-        compiled, hits = build(None)
+        with progress.compiling(title):
+            compiled, hits = build(None)
     if failed is not None:
         _unwritable = True
         assert folder is not None

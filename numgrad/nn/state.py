@@ -238,27 +238,17 @@ def _place(array: Any) -> Any:
     return where, array.shape, array.strides
 
 
-def _bounds(array: np.ndarray) -> tuple[int, int]:
-    """The addresses of the first byte and behind the last one of memory on the host."""
-    low = high = array.__array_interface__["data"][0]
-    if array.size:
-        steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
-        low += sum(step for step in steps if step < 0)
-        high += sum(step for step in steps if step > 0) + array.itemsize
-    return low, high
-
-
 def _overlaps(targets: list[Tensor]) -> Callable[[Tensor], bool]:
     """A function that tells whether a tensor may share memory with any of the targets."""
     blocks = {id(t.storage) for t in targets if type(t.array) is DeviceArray}
-    hosted = sorted(_bounds(t.array) for t in targets if type(t.array) is not DeviceArray)
+    hosted = sorted(storage.bounds(t.array) for t in targets if type(t.array) is not DeviceArray)
     starts = [low for low, _ in hosted]
     ends = list(accumulate((high for _, high in hosted), max))
 
     def overlaps(x: Tensor) -> bool:
         if type(x.array) is DeviceArray:
             return id(x.storage) in blocks
-        low, high = _bounds(x.array)
+        low, high = storage.bounds(x.array)
         before = bisect_left(starts, high)  # targets that begin before x ends
         return before > 0 and ends[before - 1] > low
 

@@ -1,8 +1,10 @@
 """What is derived from a weight and kept between calls, such as its transform for Winograd.
 
 It is kept as long as the weight's storage lives and nobody has written to it: ``storage.writes``
-counts every write through any handle, and the making of every NumPy alias. While somebody outside
-may write to the memory nothing is kept.
+counts every write through any handle, the making of every NumPy alias, and that an address was
+told. While somebody outside may write to the memory nothing is kept, nor ever again once its
+address was told (``Tensor.data_ptr``). What is kept of one storage is bounded: the oldest goes
+first.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,6 +16,14 @@ import numpy as np
 from ..graph import storage
 from ..graph.pool import Block
 
+BOUND = 16
+"""All that is kept of one storage has at most so many times its bytes. The transforms of a weight
+for a 3×3 convolution and for its gradients have about eight times."""
+ALWAYS = 1 << 20
+"""Bytes that may be kept of a storage however small it is."""
+MARKS = 1024
+"""At most so many kinds are known of one storage."""
+
 Fill = Callable[[np.ndarray], None]
 FLOAT32 = np.dtype(np.float32)
 
@@ -21,7 +31,7 @@ _kept: "WeakKeyDictionary[storage.Storage, tuple[int, dict[Hashable, np.ndarray 
     WeakKeyDictionary()
 )
 """For each storage the count of writes at which what follows was made, and by kind the result, or
-None if it was wanted once and not kept."""
+None if it was wanted once and not kept; the oldest first."""
 
 
 def storage_of(array: np.ndarray) -> storage.Storage | None:
@@ -67,10 +77,27 @@ class Derived:
             results = {}
             _kept[owner] = owner.writes, results
         found = results.get(kind)
-        if found is None and (self.lasting or kind in results):
-            found = _made(storage.DERIVED, elements, fill)
-        results[kind] = found
+        if found is None:
+            if self.lasting or kind in results:
+                found = _made(storage.DERIVED, elements, fill)
+            results.pop(kind, None)
+            results[kind] = found
+            _bound(results, owner.nbytes)
         return found
+
+
+def _bound(results: dict[Hashable, np.ndarray | None], nbytes: int) -> None:
+    """Drop the oldest results but for the last one until there are few enough for a storage of
+    ``nbytes``: many views of one memory may be used in turn, each once."""
+    entries = list(results.items())
+    total = sum(found.nbytes for _, found in entries if found is not None)
+    limit, count = max(BOUND * nbytes, ALWAYS), len(entries)
+    for kind, found in entries[:-1]:
+        if total <= limit and count <= MARKS:
+            return
+        results.pop(kind, None)
+        total -= 0 if found is None else found.nbytes
+        count -= 1
 
 
 def _made(category: int, elements: int, fill: Fill) -> np.ndarray:

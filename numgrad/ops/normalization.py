@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.apply import check_writable, wrote
+from ..graph.apply import check_writable, writing
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.storage import Storage, allocate
 from ..graph.value import alias, make
@@ -54,6 +54,12 @@ def check_beside(op: str, name: str, value: Any, shape: tuple[int, ...], x: Any)
 def check_channels(op: str, x: Any, **values: Any) -> None:
     """Raise unless x is (n, c, …) of floats, and each of ``values`` None or (c,) of x's dtype."""
     check_floating(op, x)
+    shape, dtype = x.shape[1:2], x.dtype
+    if len(x.shape) > 1 and all(
+        value is None or (value.shape == shape and value.dtype == dtype)
+        for value in values.values()
+    ):
+        return
     if len(x.shape) < 2:
         way = "add an axis for the batch with unsqueeze(0)"
         raise ShapeError(expected(op, "a tensor (n, c, …)", "x", shown(x), way))
@@ -271,7 +277,7 @@ def normalize_batch(
     record,
 ):
     """x (n, c, …) less the mean of each channel, over its deviation, times weight, plus bias. Moves
-    the running statistics, whose versions are the caller's to bump."""
+    the running statistics, whose writes are the caller's to note."""
     c = x.shape[1]
     (mean, mean_owner), (inverse, inverse_owner) = make_aux((c,), record), make_aux((c,), record)
     aux = {"mean": (mean, mean_owner), "inverse": (inverse, inverse_owner)} if record else None
@@ -487,9 +493,6 @@ def batch_norm(
         return normalize_channels(x, mean, var, weight, bias, eps=eps)
     if mean is not None or var is not None:
         momentum = number_momentum(op, momentum)
-    out = normalize_batch(x, weight, bias, mean, var, momentum=momentum, eps=eps)
-    if math.prod(x.shape):
-        for running in (running_mean, running_var):
-            if running is not None:
-                wrote(running, op)
-    return out
+    moved = [r for r in (running_mean, running_var) if r is not None and math.prod(x.shape)]
+    with writing(op, moved):
+        return normalize_batch(x, weight, bias, mean, var, momentum=momentum, eps=eps)

@@ -67,11 +67,12 @@ class Primitive(Op):
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         inputs = list(args[0]) if self.variadic else list(args)
         names = self.operands * len(inputs) if self.variadic else self.operands
-        inputs += [None] * (len(names) - len(inputs))
+        if len(inputs) < len(names):
+            inputs += [None] * (len(names) - len(inputs))
         for name, x in zip(names, inputs, strict=True):
-            if not (x is None and name in self.optional):
+            if not isinstance(x, Value) and not (x is None and name in self.optional):
                 tensor_operand(self.name, x, name)
-        return apply(self, inputs, {**self.defaults, **attrs})
+        return apply(self, inputs, {**self.defaults, **attrs} if self.defaults else attrs)
 
     def in_place(self, *inputs: Any, **attrs: Any) -> Any:
         """The op with its first operand's memory as the result."""
@@ -86,9 +87,10 @@ class Primitive(Op):
     def run(
         self, outs: Sequence[np.ndarray], arrays: Sequence[Any], attrs: dict[str, Any], record: bool
     ) -> dict[str, Any] | None:
-        extra = {"record": record} if self.records else {}
+        if self.records:
+            attrs = {**attrs, "record": record}
         operands = [list(arrays)] if self.variadic else arrays
-        aux: dict[str, Any] | None = self.function(*outs, *operands, **attrs, **extra)
+        aux: dict[str, Any] | None = self.function(*outs, *operands, **attrs)
         return aux
 
     def run_dynamic(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:

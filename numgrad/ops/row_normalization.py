@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import dtypes
-from ..graph.apply import wrote
+from ..graph.apply import writing
 from ..graph.errors import ShapeError, expected, shown
 from ..graph.mode import no_grad
 from ..graph.storage import allocate
@@ -358,10 +358,10 @@ def _move_averages(x: Value, running_mean: Any, running_var: Any, momentum: floa
         mean = mean_over(x, axes=spatial, keepdim=True)
         if running_mean is not None:
             new = mean_over(reshape(mean, *x.shape[:2]), axes=(0,), keepdim=False)
-            move_running(running_mean.array, new.array, momentum, 1)
-            wrote(running_mean, "instance_norm")
+            with writing("instance_norm", [running_mean]):
+                move_running(running_mean.array, new.array, momentum, 1)
         if running_var is not None:
             count = math.prod(x.shape[2:])
             new = mean_over(square(x - mean), axes=(0, *spatial), keepdim=False)
-            move_running(running_var.array, new.array, momentum, count / (count - 1))
-            wrote(running_var, "instance_norm")
+            with writing("instance_norm", [running_var]):
+                move_running(running_var.array, new.array, momentum, count / (count - 1))

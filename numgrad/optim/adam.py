@@ -82,14 +82,14 @@ class Adam(Optimizer):
             return None
         names = ("exp_avg", "exp_avg_sq") + ("max_exp_avg_sq",) * bool(group["amsgrad"])
 
-        def own(param: Tensor, state: dict[str, Any]) -> tuple[float, float]:
-            zeros_of(param, state, names)
-            state["step"] = step = state.get("step", 0) + 1
+        def own(state: dict[str, Any]) -> tuple[float, float]:
+            step = state.get("step", 0) + 1
             return -rate / (1 - beta1**step), (1 - beta2**step) ** 0.5
 
         shrink = 1 - rate * decay if decay else 1
         numbers = (penalty, shrink, 1 - beta1, beta2, 1 - beta2, eps)
-        return Step("adam_amsgrad" if len(names) == 3 else "adam", numbers, names, own)
+        kernel = "adam_amsgrad" if len(names) == 3 else "adam"
+        return Step(kernel, numbers, names, counted=True, own=own)
 
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
@@ -108,7 +108,7 @@ class Adam(Optimizer):
         beta1, beta2 = group["betas"]
         names = ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * bool(group["amsgrad"])
         zeros_of(param, state, names)
-        state["step"] = step = state.get("step", 0) + 1
+        step = state.get("step", 0) + 1
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         with storage.category(storage.WORKSPACE):
             if penalty:
@@ -121,6 +121,7 @@ class Adam(Optimizer):
                 square = maximum.in_place(largest, square)
             denominator = square.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
             param.addcdiv_(mean, denominator, value=-rate_of(group) / (1 - beta1**step))
+        state["step"] = step
 
 
 class AdamW(Adam):

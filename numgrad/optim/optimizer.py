@@ -33,6 +33,11 @@ class Optimizer:
     the next step. ``state`` maps parameters to dicts. A parameter whose ``requires_grad`` is False
     at a step is skipped whole, weight decay included, and so is one without gradient.
 
+    A step that raises before parameters are changed leaves ``state`` as it was. One that a signal
+    interrupts (Ctrl-C) may have changed some parameters and not others, each with its state or, if
+    it went through ``update``, perhaps a part of it: load a checkpoint if the run is to go on to
+    the same bits.
+
     Raises:
         TypeError: params is one tensor, has no order, or holds something else than tensors.
         ValueError: params is empty; a parameter requires no gradient, is no leaf, or is in two

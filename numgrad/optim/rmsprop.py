@@ -78,13 +78,9 @@ class RMSprop(Optimizer):
             "grad_avg" if centered else "",
         )
 
-        def own(param: Tensor, state: dict[str, Any]) -> tuple[float, float]:
-            zeros_of(param, state, names)
-            state["step"] = state.get("step", 0) + 1
-            return 0, 0
-
         kernel = "rmsprop" + "_momentum" * (momentum > 0) + "_centered" * centered
-        return Step(kernel, (-rate, decay, alpha, 1 - alpha, eps, momentum), names, own)
+        numbers = (-rate, decay, alpha, 1 - alpha, eps, momentum)
+        return Step(kernel, numbers, names, counted=True)
 
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
@@ -93,7 +89,6 @@ class RMSprop(Optimizer):
         names = ["square_avg"] + ["momentum_buffer"] * (momentum > 0)
         names += ["grad_avg"] * bool(group["centered"])
         zeros_of(param, state, names)
-        state["step"] = state.get("step", 0) + 1
         square = state["square_avg"]
         with storage.category(storage.WORKSPACE):
             if group["weight_decay"]:
@@ -110,3 +105,4 @@ class RMSprop(Optimizer):
             param.add_(buffer, alpha=-rate_of(group))
         else:
             param.addcdiv_(grad, root, value=-rate_of(group))
+        state["step"] = state.get("step", 0) + 1

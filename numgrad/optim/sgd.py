@@ -77,9 +77,9 @@ class SGD(Optimizer):
             return None
         numbers = (-rate, decay, momentum, 1 - group["dampening"])
         if not momentum:
-            return Step("sgd", numbers, (), lambda param, state: (0, 0))
+            return Step("sgd", numbers)
         kernel = "sgd_nesterov" if group["nesterov"] else "sgd_momentum"
-        return Step(kernel, numbers, self.kept, _first)
+        return Step(kernel, numbers, self.kept, empty_like, own=_first)
 
     def update(
         self, param: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
@@ -91,7 +91,7 @@ class SGD(Optimizer):
             if momentum:
                 buffer = state.get("momentum_buffer")
                 if buffer is None:
-                    buffer = state["momentum_buffer"] = empty_like(param).copy_(grad)
+                    buffer = empty_like(param).copy_(grad)
                     buffer.storage.move_to(storage.OPTIMIZER)
                 else:
                     buffer.mul_(momentum).add_(grad, alpha=1 - group["dampening"])
@@ -102,12 +102,10 @@ class SGD(Optimizer):
                 else:
                     grad = grad.add(buffer, alpha=momentum)
         param.add_(grad, alpha=-rate_of(group))
+        if momentum:
+            state["momentum_buffer"] = buffer
 
 
-def _first(param: Tensor, state: dict[str, Any]) -> tuple[float, float]:
-    """Whether this is the first step of a parameter, for which the buffer is made."""
-    if state.get("momentum_buffer") is not None:
-        return 0, 0
-    buffer = state["momentum_buffer"] = empty_like(param)
-    buffer.storage.move_to(storage.OPTIMIZER)
-    return 1, 0
+def _first(state: dict[str, Any]) -> tuple[float, float]:
+    """Whether this is the first step of a parameter, which writes the buffer."""
+    return float(state.get("momentum_buffer") is None), 0

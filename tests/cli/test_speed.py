@@ -62,6 +62,8 @@ def tiny(monkeypatch):
         (["--json", "none/rows.json"], "expected a file in an existing folder"),
         (["--html", "."], "expected a file, got the folder"),
         (["--json", "a", "--html", "a"], "expected another file than --json"),
+        (["--html", "a.svg", "--markdown", "a.md"], "expected another file than --html, got a.svg"),
+        (["--markdown", "a.svg"], "expected another file than --markdown, got a.svg"),
         (["more"], "unrecognized arguments: more"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -83,6 +85,20 @@ def test_markdown_without_a_place(tmp_path, capsys):
     file.write_text("# Notes\n")
     assert "add them" in refused(["bench", "speed", "--markdown", str(file)], capsys)
     assert file.read_text() == "# Notes\n"
+
+
+def test_plots_that_are_those_of_something_else(tmp_path, capsys):
+    """Those that the Markdown file shows are replaced."""
+    file, plots = tmp_path / "notes.md", tmp_path / "notes.svg"
+    plots.write_text("mine")
+    for text in (None, f"{page.BEGIN}\n{page.END}\n"):
+        if text is not None:
+            file.write_text(text)
+        err = refused(["bench", "speed", "--markdown", str(file)], capsys)
+        assert f"expected no {plots} but what {file} shows" in err
+    assert plots.read_text() == "mine"
+    file.write_text(f"{page.BEGIN}\n{page._shows(plots)}\n{page.END}\n")
+    page.check_markdown(str(file))
 
 
 def test_list(capsys):

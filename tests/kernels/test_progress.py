@@ -1,5 +1,6 @@
 """A first result with an empty kernel folder: what is compiled, and what is told of it."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import types
 
 import pytest
 
-from numgrad.kernels import progress
+from numgrad.kernels import progress, store
 
 NETWORK = """
 import numgrad
@@ -93,6 +94,29 @@ def test_a_slow_one_and_those_after_it(written):
     with progress.compiling("b"):  # at once
         assert "1 done, now b" in written[seen]
     assert not written[-1].strip()
+
+
+def test_what_is_loaded_is_not_told_of(monkeypatch, tmp_path):
+    """Nor counted as compiled: an earlier process did that."""
+    told = []
+
+    def compiling(name):
+        told.append(name)
+        return contextlib.nullcontext()
+
+    def build(folder):
+        file = folder / "place" / "kernel.nbi"
+        there = file.exists()
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"code")
+        return "compiled", int(there)
+
+    monkeypatch.setattr(progress, "compiling", compiling)
+    monkeypatch.setattr(store, "stats", store.Stats())
+    monkeypatch.setattr(store, "_unwritable", False)
+    for _ in range(2):
+        assert store._compile(build, tmp_path, "a kernel") == "compiled"
+    assert told == ["a kernel"] and (store.stats.compiled, store.stats.hits) == (1, 1)
 
 
 def test_a_failure_leaves_no_line(written):

@@ -1,5 +1,6 @@
 """Derived weights: kept as long as nobody can have changed what they come from."""
 
+import ctypes
 import gc
 
 import numpy as np
@@ -136,7 +137,7 @@ def test_a_frozen_weight_is_kept_from_its_second_use_on(outputs):
     assert sizes[0] == 0
     assert sizes[1] == sizes[2]
     ((_, kinds),) = derived._kept.values()
-    assert len([1 for kind in kinds if kind.startswith("Winograd")]) == 2
+    assert len([1 for kind in kinds if kind[0] == "Winograd"]) == 2
     for out, dx in results[:3]:
         np.testing.assert_allclose(out, results[3][0], rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(dx, results[3][1], rtol=1e-3, atol=1e-2)
@@ -159,3 +160,53 @@ def test_storage_of():
     assert derived.storage_of(np.zeros((64, 64))) is None
     assert derived.storage_of(numgrad.randn(2).array) is None  # too small for the pool
     assert storage.CATEGORIES[storage.DERIVED] == "derived"
+
+
+# -------------------------------------------------------------------- views that move, addresses
+
+
+def test_what_is_kept_of_views_that_move_is_bounded():
+    """Views of one memory that nobody writes to, each used once; the last ones are kept."""
+    memory = numgrad.randn(400, 32, 3, 3)
+    x = numgrad.randn(1, 32, 8, 8)
+    with numgrad.no_grad():
+        for i in range(380):
+            nn.functional.conv2d(x, memory[i : i + 16], padding=1)
+            assert kept_bytes() <= derived.BOUND * memory.storage.nbytes
+        assert kept_bytes() > derived.BOUND * memory.storage.nbytes / 2
+        made = launches(lambda: nn.functional.conv2d(x, memory[:16], padding=1))
+        again = launches(lambda: nn.functional.conv2d(x, memory[379:395], padding=1))
+    assert made > again
+
+
+def test_marks_of_what_is_not_kept_are_bounded():
+    weight = numgrad.randn(64, 64)
+    keep = derived.Derived(weight.array, lasting=False)
+    for i in range(derived.MARKS + 50):
+        keep(("mark", i), 8, lambda array: array.fill(0))
+    ((_, kinds),) = derived._kept.values()
+    assert len(kinds) == derived.MARKS and ("mark", 0) not in kinds
+
+
+def test_one_result_is_kept_however_large():
+    weight = numgrad.randn(64, 64)
+    keep = derived.Derived(weight.array, lasting=True)
+    for kind in range(3):
+        first = keep(kind, derived.ALWAYS, lambda array: array.fill(0))
+        assert keep(kind, derived.ALWAYS, None) is first
+        assert kept_bytes() == first.nbytes
+
+
+def test_nothing_is_kept_of_memory_whose_address_was_told():
+    weight, x = numgrad.ones(32, 32, 3, 3), numgrad.ones(1, 32, 8, 8)
+    with numgrad.no_grad():
+        nn.functional.conv2d(x, weight)
+        address = weight[1:].data_ptr()
+        for value in (100.0, 200.0):  # nobody says when the address is used for the last time
+            ctypes.c_float.from_address(address).value = value
+            found = nn.functional.conv2d(x, weight)
+            assert kept_bytes() == 0
+            np.testing.assert_array_equal(
+                found.numpy(), nn.functional.conv2d(x, weight.clone()).numpy()
+            )
+            derived.forget()

@@ -92,11 +92,13 @@ def run(options: Any) -> int:
                     "pip install 'numgrad-jit[compare]'"
                 )
     files = {"--json": options.json, "--html": options.html, "--markdown": options.markdown}
+    from . import page, report
+
+    if options.markdown is not None:
+        files["the plots of --markdown"] = str(page.plots_of(options.markdown))
     for option, path in files.items():
         check_writable(path, option)
     check_distinct(files)
-    from . import page, report
-
     if options.markdown is not None:
         page.check_markdown(options.markdown)
     content, differs = measure(chosen, threads, options.compare)

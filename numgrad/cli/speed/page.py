@@ -77,14 +77,31 @@ def _html_table(one: Table) -> str:
 # --------------------------------------------------------------------------------------- Markdown
 
 
+def plots_of(path: str) -> Path:
+    """Where the plots of a Markdown file go: beside it."""
+    return Path(path).with_suffix(".svg")
+
+
 def check_markdown(path: str) -> None:
-    """Refuse a file that has no place for the tables.
+    """Refuse a file that has no place for the tables, or whose plots would replace another's.
 
     Raises:
-        UsageError: an existing file without the two markers.
+        UsageError: an existing file without the two markers; an existing file of the name of the
+            plots, which the Markdown file does not show.
     """
-    if Path(path).exists():
+    file, plots = Path(path), plots_of(path)
+    if file.exists():
         _around(path)
+    shown = file.exists() and _shows(plots) in file.read_text(encoding="utf-8")
+    if plots.exists() and not shown:
+        raise UsageError(
+            f"--markdown: expected no {plots} but what {path} shows, for the plots go there; move "
+            "it, or choose another name"
+        )
+
+
+def _shows(plots: Path) -> str:
+    return f"![Ratios and GFLOP/s as bars]({plots.name})"
 
 
 def _around(path: str) -> tuple[str, str]:
@@ -112,9 +129,9 @@ def write_markdown(path: str, content: dict[str, Any], found: Sequence[Table]) -
     made = charts(content["rows"], content["peaks"])
     drawn += [c for (group, _), some in made.items() if group == "matmul" for c in some[-1:]]
     if drawn:
-        plots = file.with_suffix(".svg")
+        plots = plots_of(path)
         plots.write_text(draw(drawn) + "\n", encoding="utf-8")
-        parts.append(f"![Ratios and GFLOP/s as bars]({plots.name})")
+        parts.append(_shows(plots))
     parts.append("  \n".join(LEGEND))
     parts += [f"**{one.title.rstrip(':')}**\n\n{_markdown_table(one)}" for one in found]
     file.write_text(before + "\n\n" + "\n\n".join(parts) + "\n\n" + after, encoding="utf-8")

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from ..native import as_float64, inline, items_at, load_i64
+from ..native import as_float64, inline, items_at, load_i64, store_i64
 from ..store import Handwritten, named
 
 CHUNK = 1 << 14
 """Elements of an item: five operands of 4 bytes stay within 320 KiB."""
 
-END, FIRST, COUNT, P, G, A, B, C, X, Y = range(10)
+END, FIRST, COUNT, P, G, A, B, C, X, Y, BEGUN = range(11)
 """Slots of a row: the item after its last, its first item, elements; addresses of the parameter,
-its gradient and up to three tensors of state; the bits of up to two float64 of its own."""
-SLOTS = 10
+its gradient and up to three tensors of state; the bits of up to two float64 of its own; BEGUN is 0
+until an item of the row is computed."""
+SLOTS = 11
 TABLE = 0
 """Slot of the arguments: the address of the rows. Those from 1 on are the group's numbers."""
 
@@ -37,12 +38,13 @@ def _stepping(name: str, dtype: Any, update: Callable[..., None]) -> Handwritten
         for item in range(lo, hi):
             while load_i64(row, END) <= item:
                 row += 8 * SLOTS
+            store_i64(row, BEGUN, 1)
             start = (item - load_i64(row, FIRST)) * CHUNK
             update_inlined(args, row, start * itemsize, min(CHUNK, load_i64(row, COUNT) - start))
 
     step.__doc__ = (
         f"{update.__doc__}\n\nItems are chunks of CHUNK elements of rows. Operands: contiguous. "
-        "Reads and writes each element once. Not checked: overlap."
+        "Reads and writes each element once, and sets BEGUN of a row. Not checked: overlap."
     )
     return named(f"{name}_{np.dtype(dtype).name}", step)
 
