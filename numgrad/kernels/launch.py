@@ -61,10 +61,16 @@ def _cpus() -> int:
         return os.cpu_count() or 1
 
 
-def _numba_limit() -> int:
-    from numba.core import config
+_numba: dict[str, Any] | None = None
 
-    return int(vars(config)["NUMBA_NUM_THREADS"])
+
+def _numba_limit() -> int:
+    global _numba
+    if _numba is None:  # an import statement takes longer than a small kernel
+        from numba.core import config
+
+        _numba = vars(config)
+    return int(_numba["NUMBA_NUM_THREADS"])
 
 
 def set_num_threads(n: int) -> None:
@@ -210,15 +216,16 @@ def _card(kernel: store.Kernel, arrays: Sequence[np.ndarray]) -> int:
     return kernel.card
 
 
-_entries: dict[Any, Callable[..., Any]] = {}
+entries: dict[Any, Callable[..., Any]] = {}
+"""The entry points asked for so far: what :func:`entry` gives, for who cannot wait."""
 
 
 def entry(key: Any, text: Callable[[], str], signature: Callable[[], Any], **options: Any) -> Any:
     """The entry point of a launcher, compiled or loaded when first asked for."""
-    found = _entries.get(key)
+    found = entries.get(key)
     if found is None:
         _check_array_layout()
-        found = _entries[key] = store.entry_point(text(), signature(), options)
+        found = entries[key] = store.entry_point(text(), signature(), options)
     return found
 
 
@@ -273,7 +280,7 @@ def address(array: np.ndarray) -> int:
     """
     if not isinstance(array, np.ndarray):
         raise array.refused("a kernel of the CPU")  # a DeviceArray
-    result: int = (_entries.get("address") or _address())(array)
+    result: int = (entries.get("address") or _address())(array)
     return result
 
 
@@ -322,10 +329,10 @@ def _run(address: int, frame: np.ndarray, n: int, unit: int, workers: int) -> No
     _count_launch()
     workers = min(workers, -(-n // unit))
     if workers <= 1:
-        (_entries.get("serial") or _serial())(address, frame, n)
+        (entries.get("serial") or _serial())(address, frame, n)
         return
     locked = _layer_needs_lock() if _needs_lock is None else _needs_lock
-    launcher = _entries.get("parallel") or _parallel()
+    launcher = entries.get("parallel") or _parallel()
     if locked:
         with _workqueue_lock:
             launcher(address, frame, n, unit, workers)
@@ -345,7 +352,7 @@ def _layer_needs_lock() -> bool:
 
 def ranged(
     kernel: store.Handwritten | store.Kernel,
-    args: Sequence[int],
+    args: Sequence[int] | np.ndarray,
     items: int,
     *,
     unit: int = 1,
@@ -360,7 +367,7 @@ def ranged(
     if items > 0:
         if workers is None:
             workers = get_num_threads() if parallel else 1
-        _run(kernel.address, np.array(args, np.int64), items, unit, workers)
+        _run(kernel.address, np.asarray(args, np.int64), items, unit, workers)
 
 
 def elementwise(kernel: store.Kernel, arrays: Sequence[np.ndarray], outputs: int = 1) -> None:
@@ -373,7 +380,7 @@ def elementwise(kernel: store.Kernel, arrays: Sequence[np.ndarray], outputs: int
     if first.size < PARALLEL_MIN:
         count = len(arrays)
         if count <= driver.BLOCKS_MAX:
-            entry = _entries.get(count) or _contiguous(count)
+            entry = entries.get(count) or _contiguous(count)
             card = kernel.card or _card(kernel, arrays)
             answer = entry(card, *arrays)
             if answer == 2:  # not before it is needed: a first operation should not wait for it
@@ -400,10 +407,10 @@ def _strided(kernel: store.Kernel, arrays: Sequence[np.ndarray], outputs: int) -
         count,
         outputs,
     )
-    pack = _entries.get("pack") or _pack()
+    pack = entries.get("pack") or _pack()
     for j, array in enumerate(arrays):
         pack(frame, driver.OBJECTS + j, array)
         frame[driver.SIZE + j] = array.itemsize
-    (_entries.get("serial") or _serial())(driver.geometry.address, frame, 1)
+    (entries.get("serial") or _serial())(driver.geometry.address, frame, 1)
     workers = get_num_threads() if n >= PARALLEL_MIN else 1
     _run(driver.run.address, frame, n, driver.BLOCK, workers)

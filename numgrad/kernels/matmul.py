@@ -1,5 +1,6 @@
 """Launching matrix products: arrays in, one launch of the kernel of their element type."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ from .launch import UINT8, Workspace
 
 # The geometry is read from the array objects by compiled code: in Python it takes longer than a
 # small product.
-_PRODUCT = '''"""Put a product into the slots of its kernel, and run it here unless address is 0."""
+_PRODUCT = '''"""Put a product into slots and run it; if address is 0, into a frame and no more."""
 from numgrad.kernels.native import (
-    DATA, DIMS, ND, STRIDES, call_ranged, load_i32, load_i64, object_address, store_i64
+    DATA, DIMS, ND, STRIDES, call_ranged, load_i32, load_i64, object_address, stack, store_i64
 )
 
 def kernel(address, frame, out, x, y, bias, shift, memory, workspace_bytes, items):
-    args = load_i64(object_address(frame) + DATA, 0)
+    args = stack({nbytes})
+    if address == 0:
+        args = load_i64(object_address(frame) + DATA, 0)
 '''
 _OPERAND = """
     array = object_address({name})
@@ -32,7 +35,7 @@ _END = """
 
 def _text() -> str:
     """The source of the entry; slots are numbered as the kernel's."""
-    lines = [_PRODUCT]
+    lines = [_PRODUCT.format(nbytes=8 * _SLOTS)]
 
     def put(slot: str, value: str) -> None:
         lines.append(f"    store_i64(args, {kernels.Slots._fields.index(slot)}, {value})\n")
@@ -66,8 +69,18 @@ def _signature() -> Any:
 
 _SLOTS = len(kernels.Slots._fields)
 _INT64 = np.dtype(np.int64)
-_KERNELS = {np.dtype(name): kernel for name, kernel in kernels.KERNELS.items()}
-_new_array = np.empty
+_KERNELS = {
+    np.dtype(name): (kernel, np.dtype(name).itemsize.bit_length() - 1)
+    for name, kernel in kernels.KERNELS.items()
+}
+"""The kernel of each dtype, and how far a stride in bytes is shifted to count elements."""
+
+
+@functools.lru_cache(1024)
+def _plan(shape: tuple[int, ...], k: int, shift: int) -> kernels.Plan:
+    """The plan of a product of ``shape`` (a batch axis or none)."""
+    batch = shape[0] if len(shape) == 3 else 1
+    return kernels.plan(shape[-2], shape[-1], k, batch, 1 << shift)
 
 
 def product(
@@ -77,29 +90,24 @@ def product(
 
     Any strides; ``bias`` (n,) is contiguous. All are of one dtype, and out is not empty.
     """
-    shape, dtype = out.shape, out.dtype
-    size = dtype.itemsize
-    batch = shape[0] if len(shape) == 3 else 1
-    items, each, parallel = kernels.plan(shape[-2], shape[-1], x.shape[-1], batch, size)
+    dtype = out.dtype
+    kernel, shift = _KERNELS[dtype]
+    items, each, parallel, rows, in_place = _plan(out.shape, x.shape[-1], shift)
+    if not items:
+        return
+    if each and out.strides[-1] == dtype.itemsize:
+        each = in_place if x.strides[-1] == dtype.itemsize else rows
     if dtype.kind != "f":
         each = 0
     workers = min(launch.get_num_threads(), items) if parallel else 1
+    fill = launch.entries.get("product") or launch.entry("product", _text, _signature, nogil=True)
+    where = 0 if bias is None else launch.address(bias)
     memory = workspace((each * workers,), UINT8) if each else None
-    kernel = _KERNELS[dtype]
-    slots = _new_array(_SLOTS, _INT64)
-    launch.entry("product", _text, _signature, nogil=True)(
-        kernel.address if workers == 1 else 0,
-        slots,
-        out,
-        x,
-        y,
-        0 if bias is None else launch.address(bias),
-        size.bit_length() - 1,
-        0 if memory is None else launch.address(memory),
-        each,
-        items,
-    )
-    if workers == 1:
+    place = 0 if memory is None else launch.address(memory)
+    if workers == 1:  # the slots are on the stack; the frame is not looked at
+        fill(kernel.loaded or kernel.address, out, out, x, y, where, shift, place, each, items)
         launches.add()
     else:
-        launch.ranged(kernel, slots, items, workers=workers)  # type: ignore[arg-type]
+        slots = np.empty(_SLOTS, _INT64)
+        fill(0, slots, out, x, y, where, shift, place, each, items)
+        launch.ranged(kernel, slots, items, workers=workers)

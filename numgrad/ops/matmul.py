@@ -10,6 +10,7 @@ from ..graph import dtypes
 from ..graph.apply import above, apply, check_same_device
 from ..graph.errors import DtypeError, ShapeError, expected, shown
 from ..graph.mode import composite
+from ..graph.value import Value
 from ..kernels import matmul as launchers
 from ..kernels.cuda import matmul as cuda_kernels
 from ..kernels.cuda.array import DeviceArray
@@ -21,6 +22,8 @@ from .primitive import primitive, tensor_operand
 
 def _infer(x: Any, y: Any) -> Any:
     a, b = x.shape, y.shape
+    if len(a) == len(b) == 2:
+        return (a[0], b[1]), x.dtype
     batch = a[:-2] if a[:-2] == b[:-2] else _batch_shape(a[:-2], b[:-2], x, y)
     return (*batch, a[-2], b[-1]), x.dtype
 
@@ -44,6 +47,11 @@ def _product_dy(g: Any, x: Any) -> Any:
     return product(matrix_transpose(x), g)
 
 
+def _one_batch(out: Any, x: Any, y: Any) -> bool:
+    """Whether the operands have three axes each and the batch axis of ``out``."""
+    return x.ndim == y.ndim == 3 and x.shape[0] == y.shape[0] == out.shape[0]
+
+
 @primitive(
     infer=_infer,
     dx=_product_dx,
@@ -55,6 +63,10 @@ def _product_dy(g: Any, x: Any) -> Any:
 def product(out, x, y):
     """``(…, m, k) @ (…, k, n) -> (…, m, n)``, batch axes broadcast; operands of any strides,
     without copies."""
+    on_device = type(out) is DeviceArray
+    if not on_device and (out.ndim == 2 or (out.ndim == 3 and _one_batch(out, x, y))):
+        launchers.product(out, x, y, None, workspace)  # most calls; any strides, of out too
+        return
     if out.size == 0:
         return
     if out.ndim == 2 and out.flags.c_contiguous:
@@ -140,10 +152,14 @@ def matmul(x: Any, y: Any) -> Any:
         ShapeError: the inner lengths differ, or the batch axes do not broadcast.
         TypeError: dtypes differ or are bool.
     """
+    if isinstance(x, Value) and isinstance(y, Value):
+        a, b, dtype = x.shape, y.shape, x.dtype
+        plain = len(a) == len(b) and (len(a) == 2 or (len(a) == 3 and a[0] == b[0]))
+        if plain and a[-1] == b[-2] and dtype is y.dtype and dtype.kind != "b":
+            if devices.used:
+                check_same_device("matmul", (x, y), ("x", "y"))
+            return apply(product, (x, y), NO_ATTRS)  # one op: nothing that is composite
     _operands("matmul", x, y)
-    a, b = x.shape, y.shape
-    if len(a) == len(b) == 2 and a[1] == b[0]:
-        return apply(product, (x, y), NO_ATTRS)  # one op: what composite functions need not apply
     return _matmul(x, y)
 
 

@@ -48,6 +48,22 @@ def test_reuse() -> None:
     assert pool.warmed_bytes == 6 * MIB and pool.slabs == 1
 
 
+def test_last_block_that_died_is_handed_out_again() -> None:
+    pool = Pool()
+    blocks = [pool.alloc(8 * KIB) for _ in range(5)]
+    starts = [address(block) for block in blocks]
+    del blocks[1]
+    del blocks[2]  # what was the fourth
+    again = pool.alloc(8 * KIB)
+    assert address(again) == starts[3]
+    check(pool)
+    assert pool.allocs == 6 and pool.live_bytes == pool.peak_live_bytes - 8 * KIB == 32 * KIB
+    del again
+    other = pool.alloc(4 * KIB)  # of another size: all that died is free again
+    assert address(other) in (starts[1], starts[3])
+    check(pool)
+
+
 def test_best_fit_splits_and_joins() -> None:
     pool = Pool()
     sizes = [8 * KIB, 64, 4 * KIB, 64, 6 * KIB, 64]

@@ -151,12 +151,36 @@ def test_non_finite():
     assert np.isfinite(np.delete(got, [3, 5], 0)).all()
 
 
-@pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((1, 512), (512, 1000)), ((2, 3, 4), (4, 5))])
+@pytest.mark.parametrize(
+    "shapes",
+    [((3, 4), (4, 5)), ((1, 512), (512, 1000)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5))],
+)
 def test_one_launch(shapes):
     x, y = (numgrad.ones(*shape) for shape in shapes)
     with memory.track() as m:
         x @ y
     assert m.launches == 1
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 256), (150, 40, 320), (784, 10, 256)])
+def test_no_workspace(m, n, k):
+    """Rows of x are read in place, or packed on the stack of the kernel."""
+    x, y = numgrad.ones(m, k), numgrad.ones(k, n)
+    with memory.track() as region:
+        out = x @ y
+    assert region.peak_bytes == 4 * m * n
+    assert (out.numpy() == k).all()
+
+
+def test_batches_as_views():
+    """Equal batches go to the kernel as they are, whatever their strides."""
+    x, y = RNG.standard_normal((2, 5, 64, 30)), RNG.standard_normal((2, 5, 64, 8))
+    a, b = numgrad.tensor(x), numgrad.tensor(y)
+    for i in (0, 1):
+        got = a[i].transpose(1, 2) @ b[i]
+        assert_close(got.numpy(), x[i].transpose(0, 2, 1) @ y[i], 1e-5)
+    got = a[:, 0].transpose(1, 2) @ b[:, 3]
+    assert_close(got.numpy(), x[:, 0].transpose(0, 2, 1) @ y[:, 3], 1e-5)
 
 
 def test_saves_only():

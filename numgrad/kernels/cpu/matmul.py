@@ -5,7 +5,8 @@ the form of BLIS: blocks of ``y`` (KC × NC) are packed into panels of NR column
 (MC × KC) into panels of MR rows, and a micro-kernel keeps an MR × NR tile of ``out`` in registers.
 Transposed operands differ in packing only. Where rows of ``y`` are contiguous the first tile of a
 panel reads them in place and writes the panel, so that packing costs no pass of its own. Whole
-tiles without an epilogue go from the registers to ``out``, others through :func:`finish`.
+tiles without an epilogue go from the registers to ``out``, others through :func:`finish`. With few
+columns, or few rows and contiguous columns of ``y``, inner products along ``k`` leave no lane idle.
 
 Which order an element's products are added in depends on m, n, k and the strides of the operands
 alone, never on the items a worker is given: the result has the same bits for any number of workers.
@@ -20,9 +21,12 @@ from numba import njit
 from ..native import load_i64, stack, store_i64
 from ..store import kernel
 from . import vector as v
+from .row_products import CHUNK, CHUNK_BYTES, row_product
 from .subroutine import subroutine
 from .tile import (
     DIRECT_ROWS,
+    DOT_COLUMNS,
+    DOT_ROWS,
     EPILOGUE_BYTES,
     KC,
     MC,
@@ -30,6 +34,7 @@ from .tile import (
     NC,
     TILE_BYTES,
     VECTORS,
+    dots,
     finish,
     pack,
     part_bytes,
@@ -74,12 +79,15 @@ class Slots(NamedTuple):
     """The number of items :func:`plan` says."""
 
 
-# Columns of a row vector times a matrix that are summed in L1 at a time.
-CHUNK = 1024
-CHUNK_BYTES = 8 * CHUNK
+DIRECT_VECTORS = 16
+"""Vectors of columns up to which rows of x, no more than DIRECT_MOST, are read in place where they
+would not fit on the stack when packed: getting workspace costs more than that saves."""
+DIRECT_MOST = 2 * MC
+FEW = 12
+"""Columns, or rows, up to which inner products along contiguous operands are quicker."""
 ITEM = 16
 """Rows or columns in one item."""
-STACK_BYTES = 98304
+STACK_BYTES = 147456
 """Workspace up to this size is on the kernel's own stack."""
 PARALLEL_MIN = 1 << 20
 """Multiplications above which a product is worth several threads, where an element that is read or
@@ -92,9 +100,13 @@ class Plan(NamedTuple):
 
     items: int
     workspace_bytes: int
-    """For each worker; integers need none."""
+    """For each worker, whatever the strides; integers need none."""
     parallel: bool
     """Whether it is worth several threads."""
+    rows_bytes: int
+    """Workspace where rows of out are contiguous."""
+    in_place_bytes: int
+    """Workspace where rows of out and of x are contiguous."""
 
 
 @functools.lru_cache(1024)
@@ -106,18 +118,29 @@ def plan(m: int, n: int, k: int, batch: int, itemsize: int) -> Plan:
     what a strip needs of the other operand is packed once a range.
     """
     if not m * n * batch:
-        return Plan(0, 0, False)
+        return Plan(0, 0, False, 0, 0)
     items = batch if batch >= 64 else batch * -(-max(m, n) // ITEM)
     nr = VECTORS * v.lanes_of(itemsize)
     depth = up(min(k, KC), 16)
     if min(m, n) == 1:
-        elements = k
+        rows = either = _workspace_bytes(k * itemsize)
     else:
-        elements = max(_block_elements(m, n, depth, nr), _block_elements(n, m, depth, nr))
-    size = part_bytes(elements * itemsize)
+        rows, columns = [
+            _workspace_bytes(_block_elements(*shape, depth, nr) * itemsize)
+            for shape in ((m, n), (n, m))
+        ]
+        either = max(rows, columns)
     work = m * n * k + ELEMENT_COST * (m * k + k * n + m * n)
     parallel = batch * work >= PARALLEL_MIN
-    return Plan(items, 0 if size <= STACK_BYTES else size, parallel)
+    few = n <= DIRECT_VECTORS * v.lanes_of(itemsize) and m <= DIRECT_MOST
+    in_place = min(m, n) > 1 and (few or n <= 2 * nr)
+    return Plan(items, either, parallel, rows, 0 if in_place else rows)
+
+
+def _workspace_bytes(nbytes):
+    """What of it the caller brings."""
+    size = part_bytes(nbytes)
+    return 0 if size <= STACK_BYTES else size
 
 
 def _block_elements(m, n, depth, nr):
@@ -140,22 +163,33 @@ def _gemm_block(
     bytes_ = v.itemsize(t)
     depths = v.greatest(1, (k + KC - 1) // KC)
     depth = ((k + depths - 1) // depths + 15) // 16 * 16
-    direct_x = x_column == 1 and j1 - j0 <= 2 * nr
-    single = i1 - i0 <= MC
-    panels_y = workspace + (depth * (v.least(i1 - i0, MC) + MR) + 16) * bytes_
-    panels_y = (panels_y + 63) // 64 * 64
+    rows = i1 - i0
+    room = rows <= MC and (depth * (rows + MR + nr) + 32) * bytes_ < STACK_BYTES
+    direct_x = not room and j1 - j0 <= DIRECT_VECTORS * size and rows <= DIRECT_MOST
+    direct_x = x_column == 1 and (direct_x or j1 - j0 <= 2 * nr)
+    block = DIRECT_MOST if direct_x else MC
+    single = i1 - i0 <= block
+    panels_y = workspace
+    if not direct_x:
+        panels_y += (depth * (v.least(i1 - i0, MC) + MR) + 16) * bytes_
+        panels_y = (panels_y + 63) // 64 * 64
     for jc in range(j0, j1, NC):
         je = v.least(jc + NC, j1)
         for p0 in range(0, v.greatest(k, 1), v.greatest(depth, 1)):
             kc = v.least(depth, k - p0)
             add_out = beta or p0 > 0
             now = epilogue if p0 + depth >= k else 0
-            for ic in range(i0, i1, MC):
-                ie = v.least(ic + MC, i1)
+            for ic in range(i0, i1, block):
+                ie = v.least(ic + block, i1)
                 # Rows from ``low`` on are done in tiles of DIRECT_ROWS, so that few are empty.
-                low = ic if direct_x else ie
-                while low > ic and (low - ic + 1) % MR > 1:
-                    low = v.greatest(ic, low - DIRECT_ROWS)
+                low = ic
+                if not direct_x:
+                    low, fewest = ie, (ie - ic + MR - 1) // MR * MR
+                    for count in range(1, MR):
+                        rest = v.greatest(ie - ic - count * DIRECT_ROWS, 0)
+                        rows = count * DIRECT_ROWS + (rest + MR - 1) // MR * MR
+                        if rows < fewest:
+                            low, fewest = ic + rest, rows
                 low_at = (low - ic + MR - 1) // MR * MR
                 if not direct_x:
                     i, at = ic, 0
@@ -241,101 +275,36 @@ def _gemm_block(
 
 
 @subroutine
-def _row_times_rows(t, k, j0, count, x, x0, x_step, y, y0, y_row, sums):
-    """``sums[j] = sum(x[p] * y[p, j0 + j])``, rows of y contiguous: add rows, four a pass."""
-    size = v.lanes(t)
-    zero = v.splat(t)
-    for c in range(0, count, size):
-        v.store(sums, c, zero)
-    whole = count & -size
-    four = k & -4
-    for p in range(0, four, 4):
-        xp = x0 + p * x_step
-        f0 = v.splat(v.get(t, x, xp))
-        f1 = v.splat(v.get(t, x, xp + x_step))
-        f2 = v.splat(v.get(t, x, xp + 2 * x_step))
-        f3 = v.splat(v.get(t, x, xp + 3 * x_step))
-        r0 = y0 + p * y_row + j0
-        r1, r2, r3 = r0 + y_row, r0 + 2 * y_row, r0 + 3 * y_row
-        for c in range(0, whole, size):
-            s = v.load(t, sums, c)
-            s = v.multiply_add(f0, v.load(t, y, r0 + c), s)
-            s = v.multiply_add(f1, v.load(t, y, r1 + c), s)
-            s = v.multiply_add(f2, v.load(t, y, r2 + c), s)
-            s = v.multiply_add(f3, v.load(t, y, r3 + c), s)
-            v.store(sums, c, s)
-    # What is left, in the same order of p: the last rows of the whole vectors, then all rows of the
-    # columns that fill no vector.
-    for c in range(0, count, size):
-        s = v.load(t, sums, c)
-        for p in range(four if c < whole else 0, k):
-            value = v.load_some(t, y, y0 + p * y_row + j0 + c, count - c)
-            s = v.multiply_add(v.splat(v.get(t, x, x0 + p * x_step)), value, s)
-        v.store(sums, c, s)
-
-
-@subroutine
-def _row_times_columns(t, k, j0, count, x, x0, y, y0, y_column, sums):
-    """The same where columns of y, and x, are contiguous: dot products, four columns at a time."""
-    whole = k & -v.lanes(t)
-    size = v.lanes(t)
-    last = count - 1
-    for j in range(0, count, 4):
-        c0 = y0 + (j0 + j) * y_column
-        c1 = y0 + (j0 + v.least(j + 1, last)) * y_column
-        c2 = y0 + (j0 + v.least(j + 2, last)) * y_column
-        c3 = y0 + (j0 + v.least(j + 3, last)) * y_column
-        a0 = v.splat(t)
-        a1, a2, a3 = a0, a0, a0
-        for p in range(0, whole, size):
-            f = v.load(t, x, x0 + p)
-            a0 = v.multiply_add(f, v.load(t, y, c0 + p), a0)
-            a1 = v.multiply_add(f, v.load(t, y, c1 + p), a1)
-            a2 = v.multiply_add(f, v.load(t, y, c2 + p), a2)
-            a3 = v.multiply_add(f, v.load(t, y, c3 + p), a3)
-        if whole < k:
-            rest = k - whole
-            f = v.load_some(t, x, x0 + whole, rest)
-            a0 = v.multiply_add(f, v.load_some(t, y, c0 + whole, rest), a0)
-            a1 = v.multiply_add(f, v.load_some(t, y, c1 + whole, rest), a1)
-            a2 = v.multiply_add(f, v.load_some(t, y, c2 + whole, rest), a2)
-            a3 = v.multiply_add(f, v.load_some(t, y, c3 + whole, rest), a3)
-        # Beyond ``count`` these write into the slack at the end of the chunk.
-        v.put(sums, j, v.total(a0))
-        v.put(sums, j + 1, v.total(a1))
-        v.put(sums, j + 2, v.total(a2))
-        v.put(sums, j + 3, v.total(a3))
-
-
-@subroutine
-def _row(
-    t, k, i0, i1, j0, j1, x, x0, x_row, x_step, y, y0, y_row, y_column,
+def _dots_block(
+    t, k, i0, i1, j0, j1, x, x0, x_row, x_column, y, y0, y_row, y_column,
     out, o0, out_row, out_column, epilogue, bias_row, bias_column, beta, workspace,
 ):  # fmt: skip
-    """Columns [j0, j1) of a row vector times a matrix: bound by reading ``y``, done once."""
-    sums = stack(CHUNK_BYTES)
-    columns = y_row == 1 and y_column != 1
-    if columns and x_step != 1:
-        for p in range(k):
-            v.put(workspace, p, v.get(t, x, x0 + p * x_step))
-        x, x0 = workspace, 0
-    for c in range(j0, j1, CHUNK):
-        count = v.least(CHUNK, j1 - c)
-        if columns:
-            _row_times_columns(t, k, c, count, x, x0, y, y0, y_column, sums)
-        elif y_column == 1:
-            _row_times_rows(t, k, c, count, x, x0, x_step, y, y0, y_row, sums)
-        else:
-            for j in range(count):
-                s = t
-                for p in range(k):
-                    at = y0 + p * y_row + (c + j) * y_column
-                    s += v.get(t, x, x0 + p * x_step) * v.get(t, y, at)
-                v.put(sums, j, s)
-        finish(
-            t, sums, CHUNK, 1, count, out, o0 + c * out_column, 0, out_column,
-            beta, epilogue, c * bias_column, 0,
-        )  # fmt: skip
+    """The same where rows of x are contiguous: inner products, for few columns, or few rows and
+    contiguous columns of y. Nothing is packed but columns of y that are not contiguous."""
+    size = v.lanes(t)
+    nr = VECTORS * size
+    tile = stack(TILE_BYTES)
+    for p0 in range(0, k, KC):
+        kc = v.least(KC, k - p0)
+        add_out = beta or p0 > 0
+        now = epilogue if p0 + KC >= k else 0
+        for j in range(j0, j1, nr):
+            columns = v.least(nr, j1 - j)
+            b, b_at, b_column = y, y0 + p0 * y_row + j * y_column, y_column
+            if y_row != 1:
+                pack(t, y, b_at, y_row, y_column, kc, columns, KC, workspace, 0)
+                b, b_at, b_column = workspace, 0, KC
+            for i in range(i0, i1, DOT_ROWS):
+                rows = v.least(DOT_ROWS, i1 - i)
+                for c in range(0, columns, DOT_COLUMNS):
+                    dots(
+                        t, x, x0 + i * x_row + p0, x_row, rows, b, b_at + c * b_column, b_column,
+                        v.least(DOT_COLUMNS, columns - c), kc, tile, c, nr,
+                    )  # fmt: skip
+                finish(
+                    t, tile, nr, rows, columns, out, o0 + i * out_row + j * out_column,
+                    out_row, out_column, add_out, now, i * bias_row + j * bias_column, 0,
+                )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ integers
@@ -380,7 +349,7 @@ def _integer_block(
 # ------------------------------------------------------------------------------------- kernels
 
 
-def _driver(row, block, floats):
+def _driver(row, block, few, floats):
     """The body of a kernel: read the slots, find the strips of the items, do them."""
 
     @njit(inline="always")
@@ -408,6 +377,9 @@ def _driver(row, block, floats):
         if floats:
             bias = write_epilogue(stack(EPILOGUE_BYTES), 0, bias, bias_column, 0, 0, 1, 0)
         side = v.greatest(m, n)
+        # Not by what belongs to this worker: its sums must be those of any other.
+        dots = floats and x_column == 1 and k > 0 and k % v.lanes(t) == 0
+        dots = dots and (n <= FEW if m >= n else m <= FEW and y_row == 1)
         while lo < hi:
             b = lo // items
             stop = v.least(hi, (b + 1) * items)
@@ -425,6 +397,12 @@ def _driver(row, block, floats):
                     y, b * y_batch, y_row, y_column, out, b * out_batch, out_row, out_column,
                     bias, bias_row, bias_column, beta, workspace,
                 )  # fmt: skip
+            elif dots:
+                few(
+                    t, k, i0, i1, j0, j1, x, b * x_batch, x_row, x_column,
+                    y, b * y_batch, y_row, y_column, out, b * out_batch, out_row, out_column,
+                    bias, bias_row, bias_column, beta, workspace,
+                )  # fmt: skip
             else:
                 block(
                     t, k, i0, i1, j0, j1, x, b * x_batch, x_row, x_column,
@@ -436,8 +414,8 @@ def _driver(row, block, floats):
     return run
 
 
-_floats = _driver(_row, _gemm_block, True)
-_integers = _driver(_integer_block, _integer_block, False)
+_floats = _driver(row_product, _gemm_block, _dots_block, True)
+_integers = _driver(_integer_block, _integer_block, _integer_block, False)
 
 
 @for_this_cpu
@@ -458,8 +436,8 @@ def gemm_float32(args, lo, hi, worker):
     of k.
 
     Rounding: products are added in order of p, by FMA where there is one, in partial sums of up to
-    KC; where m or n is 1, all in order, or each lane of a vector for itself. The error is within
-    that of any order: ``(k + 2) · eps/2 · (|x| @ |y| + |bias| + |out|)``.
+    KC; where m or n is 1, or no more than FEW, all in order, or each lane of a vector for itself.
+    The error is within that of any order: ``(k + 2) · eps/2 · (|x| @ |y| + |bias| + |out|)``.
     """
     _floats(np.float32(0), args, lo, hi, worker)
 

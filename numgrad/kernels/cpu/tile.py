@@ -19,6 +19,8 @@ from .vector import INSTRUCTION_SET
 # has 32 registers: 28 sums, two vectors of y, one broadcast. The others have 16: 12 or 8 sums. The
 # unpacked tile needs a general register a row, and eight sums to hide the latency of an FMA.
 MR, DIRECT_ROWS = {"avx512": (14, 8), "avx2": (6, 4), "plain": (4, 4)}[INSTRUCTION_SET]
+# Rows × columns of a tile of inner products: 24 sums, four vectors of y, one of x; else 8 sums.
+DOT_ROWS, DOT_COLUMNS = (6 if INSTRUCTION_SET == "avx512" else 2), 4
 VECTORS = 2
 VECTOR_BYTES = v.BYTES[INSTRUCTION_SET]
 TILE_BYTES = MR * VECTORS * VECTOR_BYTES
@@ -201,6 +203,115 @@ def _tile(rows, vectors, packed):
 tile_packed, tile_packed_to, tile_packed_keeping = _tile(MR, VECTORS, packed=True)
 tile_direct, tile_direct_to, tile_direct_keeping = _tile(DIRECT_ROWS, VECTORS, packed=False)
 tile_narrow, tile_narrow_to, _ = _tile(DIRECT_ROWS, 1, packed=False)
+
+
+def _totals(builder, sums):
+    """The totals of ``DOT_COLUMNS`` vectors as one vector; halves are added, as ``total`` does."""
+    parts, length = list(sums), sums[0].type.count  # ``length`` lanes belong to each total
+
+    def halves(first, second, width):
+        starts = range(0, width, length)
+        low = [start + i for start in starts for i in range(length // 2)]
+        return [
+            builder.shuffle_vector(first, second, v.lane_numbers([i + by for i in low]))
+            for by in (0, length // 2)
+        ]
+
+    while len(parts) > 1:
+        pairs = list(zip(parts[::2], parts[1::2], strict=True))
+        width = 2 * parts[0].type.count
+        if length == 1:
+            numbers = v.lane_numbers(range(width))
+            parts = [builder.shuffle_vector(*pair, numbers) for pair in pairs]
+        else:
+            parts = [builder.fadd(*halves(*pair, width)) for pair in pairs]
+            length //= 2
+    while length > 1:
+        (whole,) = parts
+        parts = [builder.fadd(*halves(whole, whole, whole.type.count))]
+        length //= 2
+    return parts[0]
+
+
+def _dots_function(module, element):
+    """``c[i, j] = sum(a[i, p] * b[j, p] for p in range(k))``, k a number of whole vectors.
+
+    Each lane sums its share of k. Rows of a and of b that do not exist are read as the last one
+    that does.
+    """
+    name = f"numgrad_dots_{DOT_ROWS}x{DOT_COLUMNS}_{element}"
+    if name in module.globals:
+        return module.globals[name]
+    e, type_ = v.element_type(element), v.vector_type(element)
+    size, lanes = element.bitwidth // 8, type_.count
+    at, i64 = e.as_pointer(), v.I64
+    signature = ir.FunctionType(ir.VoidType(), [at, i64, i64, at, i64, i64, i64, at, i64])
+    function = ir.Function(module, signature, name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    a, a_row, rows, b, b_row, columns, k, c, c_row = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+
+    def starts(base, count, valid, stride):
+        last = builder.sub(valid, v.i64(1))
+        numbers = [
+            builder.select(builder.icmp_signed("<", v.i64(i), last), v.i64(i), last)
+            for i in range(count)
+        ]
+        return [builder.gep(base, [builder.mul(number, stride)]) for number in numbers]
+
+    from_a, from_b = starts(a, DOT_ROWS, rows, a_row), starts(b, DOT_COLUMNS, columns, b_row)
+
+    before, loop = builder.block, function.append_basic_block("loop")
+    after = function.append_basic_block("after")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    p = builder.phi(i64)
+    carried = [builder.phi(type_) for _ in range(DOT_ROWS * DOT_COLUMNS)]
+    sums = []
+
+    def load(start):
+        return v.load_vector(builder, builder.gep(start, [p]), type_, size)
+
+    y = [load(start) for start in from_b]
+    for r in range(DOT_ROWS):
+        x = load(from_a[r])
+        for j in range(DOT_COLUMNS):
+            s = carried[len(sums)]
+            s.add_incoming(v.zero_vector(type_), before)
+            sums.append(v.multiply_add_value(builder, x, y[j], s))
+            s.add_incoming(sums[-1], loop)
+    following = builder.add(p, v.i64(lanes))
+    p.add_incoming(v.i64(0), before)
+    p.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, k), loop, after)
+    builder.position_at_end(after)
+    for r in range(DOT_ROWS):
+        row = builder.gep(c, [builder.mul(v.i64(r), c_row)])
+        totals = _totals(builder, sums[r * DOT_COLUMNS : (r + 1) * DOT_COLUMNS])
+        v.store_vector(builder, totals, row, size)
+    builder.ret_void()
+    return function
+
+
+@intrinsic
+def dots(typingctx, t, a, a_at, a_row, rows, b, b_at, b_row, columns, k, c, c_at, c_row):
+    """The inner products of ``rows`` rows of a and ``columns`` rows of b, both contiguous, at
+    ``c[c_at]``: whole tiles are written, whatever exists."""
+
+    def codegen(context, builder, signature, args):
+        def place(base, index):
+            return builder.gep(v.pointer(builder, base, v.element_type(t)), [index])
+
+        _, a_, a_at_, a_row_, rows_, b_, b_at_, b_row_, columns_, k_, c_, c_at_, c_row_ = args
+        builder.call(
+            _dots_function(builder.module, t),
+            [place(a_, a_at_), a_row_, rows_, place(b_, b_at_), b_row_, columns_, k_]
+            + [place(c_, c_at_), c_row_],
+        )
+        return context.get_dummy_value()
+
+    return types.void(t, *[types.int64] * 12), codegen
 
 
 # ------------------------------------------------------------------------------------ packing

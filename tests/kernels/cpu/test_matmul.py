@@ -85,12 +85,13 @@ def splits(items, workers):
     return list(itertools.pairwise(edges))
 
 
-def multiply(x, y, out, bias=None, beta=0, workers=1, threads=False):
+def multiply(x, y, out, bias=None, beta=0, workers=1, threads=False, each=None):
     """``out[b] = x[b] @ y[b]`` of three-dimensional views by the kernel."""
     batch, m, n = out.shape
     k = x.shape[2]
     kernel = matmul.KERNELS[x.dtype.name]
-    items, each, _ = matmul.plan(m, n, k, batch, x.itemsize)
+    plan = matmul.plan(m, n, k, batch, x.itemsize)
+    items, each = plan.items, plan.workspace_bytes if each is None else each
     workspace = np.full(each * workers + 64, 0xFF, np.uint8)  # not a number, in any float
     (xb, xr, xc), (yb, yr, yc), (ob, orow, oc) = elements(x), elements(y), elements(out)
     slots = matmul.Slots(
@@ -130,6 +131,7 @@ def multiply(x, y, out, bias=None, beta=0, workers=1, threads=False):
     else:
         for job in reversed(jobs):
             launch(*job)
+    assert (workspace[each * workers :] == 0xFF).all(), "written past the workspace"
     return out
 
 
@@ -175,7 +177,14 @@ def sweep(dtypes):
                 for other in ("rows", "columns", "reversed"):
                     seed += 1
                     case(seed, m, n, k, dtype, (layout, other, LAYOUTS[seed % 4]), 2, True, 1)
-        for m, n, k in [(131, 70, 300), (60, 230, 517), (400, 40, 64), (21, 64, 70), (11, 100, 50)]:
+        for m, n, k in [
+            (131, 70, 300),
+            (60, 230, 517),
+            (400, 40, 64),
+            (21, 64, 70),
+            (11, 100, 50),
+            (40, 9, 64),
+        ]:
             for layout in ("rows", "columns"):
                 for other in ("rows", "columns"):
                     seed += 1
@@ -230,6 +239,43 @@ def test_vector_times_matrix(dtype, n):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("few", [2, 4, 5, 10, 12, 13])
+def test_few_columns_or_rows(dtype, few):
+    """Inner products along contiguous operands, for whole vectors; other depths go otherwise."""
+    for k in (16, 64, 320, 336, 656, 659):
+        for layout in ("rows", "columns", "strided", "one column"):
+            for n in (37, 14):
+                case(k, n, few, k, dtype, ("rows", layout, LAYOUTS[k % 4]), 2, True, 1, 2)
+                case(k, few, n, k, dtype, ("rows", layout, "rows"), 1, True, k % 2, 3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_in_place(dtype):
+    """Shapes on both sides of where rows of x are read in place or packed, on the stack or not."""
+    width = 2 * tile.VECTORS * vector.lanes_of(np.dtype(dtype).itemsize)
+    for m in (20, 150, 2 * tile.MC, 2 * tile.MC + 1):
+        for n in (width, width + 1, 4 * width, 4 * width + 1):
+            for layout in ("rows", "columns"):
+                case(m + n, m, n, 322, dtype, (layout, "rows", "rows"), workers=2)
+
+
+def test_workspace_that_layouts_need():
+    """Less where rows are contiguous, and the kernel touches nothing past it."""
+    rng = np.random.default_rng(3)
+    shapes = [(256, 256, 256), (784, 10, 100), (10, 784, 256), (300, 40, 400), (64, 700, 320)]
+    for m, n, k in shapes:
+        x, y = values(rng, (1, m, k), "float32"), values(rng, (1, k, n), "float32")
+        plan = matmul.plan(m, n, k, 1, 4)
+        assert plan.in_place_bytes <= plan.rows_bytes <= plan.workspace_bytes
+        expected = multiply(x, y, np.empty((1, m, n), "float32"))
+        for view, each in ((x, plan.in_place_bytes), (laid_out(x, "columns")[1], plan.rows_bytes)):
+            out = multiply(view, y, np.empty((1, m, n), "float32"), each=each)
+            np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+    few = matmul.DIRECT_VECTORS * vector.lanes_of(4)
+    assert matmul.plan(matmul.DIRECT_MOST, few, 256, 1, 4).in_place_bytes == 0
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_many_blocks(dtype):
     """More than one block of rows, of columns and of k."""
     m, n = 2 * tile.MC + 5, tile.NC + 70
@@ -240,7 +286,9 @@ def test_many_blocks(dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
-    "shape", [(90, 33, 600), (33, 90, 600), (5, 200, 31), (1, 700, 300), (700, 1, 300), (16, 16, 9)]
+    "shape",
+    [(90, 33, 600), (33, 90, 600), (5, 200, 31), (1, 700, 300), (700, 1, 300), (16, 16, 9)]
+    + [(200, 10, 336), (10, 200, 336), (200, 200, 256)],
 )
 def test_same_bits_for_any_split(dtype, shape):
     m, n, k = shape
@@ -278,16 +326,32 @@ def test_sums_stay_in_registers(name, dtype):
     def call(t, a, a_at, along, step, valid, b, b_at, b_row, k, c):
         micro_kernel(t, a, a_at, along, step, valid, b, b_at, b_row, k, c)
 
-    (text,) = call.inspect_asm().values()
-    function = re.search(r"^numgrad_tile_.*?^\.Lfunc_end", text, re.M | re.S).group()
-    loops = re.split(r"^\.LBB\w+:", function, flags=re.M)
     rows = tile.MR if name == "tile_packed" else tile.DIRECT_ROWS
-    wanted = rows * (1 if name == "tile_narrow" else tile.VECTORS)
+    _check_registers(call, rows * (1 if name == "tile_narrow" else tile.VECTORS))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="reads x86 assembly")
+@pytest.mark.parametrize("dtype", [types.float32, types.float64], ids=str)
+def test_inner_products_stay_in_registers(dtype):
+    @njit(types.void(dtype, *[types.int64] * 12))
+    def call(t, a, a_at, a_row, rows, b, b_at, b_row, columns, k, c, c_at, c_row):
+        tile.dots(t, a, a_at, a_row, rows, b, b_at, b_row, columns, k, c, c_at, c_row)
+
+    _check_registers(call, tile.DOT_ROWS * tile.DOT_COLUMNS)
+
+
+def _check_registers(call, wanted):
+    """The loop of the micro-kernel that ``call`` calls has ``wanted`` multiplications, or a
+    multiple of them, and moves no vector to or from the stack."""
+    (text,) = call.inspect_asm().values()
+    function = re.search(r"^numgrad_(?:tile|dots)_.*?^\.Lfunc_end", text, re.M | re.S).group()
+    loops = re.split(r"^\.LBB\w+:", function, flags=re.M)
     multiplies = r"vfmadd" if vector.FUSED else r"\bv?mulp"
     hot = max(loops, key=lambda body: len(re.findall(multiplies, body)))
     found = len(re.findall(multiplies, hot))
     assert found and found % wanted == 0, "the loop may be unrolled, but must be this one"
-    assert not re.findall(r"mm\d+.*\(%r[sb]p|\(%r[sb]p\).*mm\d+", hot)
+    loop = hot[: max(match.end() for match in re.finditer(multiplies, hot))]
+    assert not re.findall(r"mm\d+.*\(%r[sb]p|\(%r[sb]p\).*mm\d+", loop)
 
 
 def _in_new_process(instruction_set):
