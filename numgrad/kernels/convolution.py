@@ -4,14 +4,15 @@
 are a closed family: the derivative of each, of any order, is made of the others.
 """
 
+import functools
 import math
 
 import numpy as np
 
 from . import convolution_plan as plans
 from . import launch, winograd
-from .cpu import convolution as kernels
-from .cpu import depthwise
+from .cpu import convolution, depthwise, transposed
+from .cpu import slots as places
 from .cpu.slots import Slots
 from .launch import UINT8, Workspace
 
@@ -20,6 +21,15 @@ Kept = winograd.Kept
 
 PARALLEL_MIN = 1 << 20
 """Multiplications above which a convolution is worth several threads."""
+DTYPES = {4: "float32", 8: "float64"}
+"""By bytes of an element: the name NumPy would build anew each time."""
+FUSED_ROWS = 16
+"""Input channels a group from which all phases of a gradient are one launch."""
+PACKING = {
+    f"{kernel}_{dtype}": f"{pack}_{dtype}"
+    for kernel, pack in (("convolution", "pack_weights"), ("transposed", "pack_transposed"))
+    for dtype in ("float32", "float64")
+}
 DEPTHWISE_ROWS = 4
 """Output channels a group up to which groups of one input channel have kernels of their own."""
 
@@ -72,6 +82,9 @@ def convolve_transposed(
     convolution of g with those taps in reverse order.
     """
     turned = _grouped(w, groups).transpose(0, 2, 1, 3, 4)
+    if out.size and _fuses(out, w, stride, dilation, groups):
+        _convolve_phases(out, g, turned, stride, padding, workspace, kept, shift)
+        return
     down = _phases(out.shape[2], stride[0], padding[0], dilation[0], w.shape[2])
     across = _phases(out.shape[3], stride[1], padding[1], dilation[1], w.shape[3])
     if len(down) * len(across) < min(stride[0], out.shape[2]) * min(stride[1], out.shape[3]):
@@ -120,10 +133,10 @@ def weight_gradient(
     slots = _geometry(g, x, w, stride, padding, dilation)
     parallel = g.size * depth * taps >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
-        kernel = getattr(depthwise, f"depthwise_weight_{out.dtype.name}")
+        kernel = getattr(depthwise, f"depthwise_weight_{DTYPES[out.itemsize]}")
         launch.ranged(kernel, Slots(*slots), groups * rows, parallel=parallel)
         return
-    kernel = f"convolution_weight_{out.dtype.name}"
+    kernel = f"convolution_weight_{DTYPES[out.itemsize]}"
     shape = plans.Shape(*slots[: len(plans.Shape._fields)])
     in_place, x_strides = _in_place(slots, shape)
     plan = plans.plan_weight(shape, in_place, x_strides, out.itemsize)
@@ -165,6 +178,82 @@ def _phases(
     return found
 
 
+def _fuses(out: np.ndarray, w: np.ndarray, stride: Pair, dilation: Pair, groups: int) -> bool:
+    """Whether all phases may be one launch of ``transposed_*``, and had better be."""
+    return (
+        stride in ((1, 2), (2, 2))
+        and dilation == (1, 1)
+        and out.strides[3] == out.itemsize
+        and w.flags.c_contiguous
+        and w.shape[0] > 0
+        and w.shape[1] >= FUSED_ROWS
+    )
+
+
+def _window(stride: int, padding: int, taps: int) -> tuple[list[list[tuple[int, int]]], int, int]:
+    """For an axis and each phase, (tap, place in the window) of its taps; where the window starts,
+    before the place itself, and its length."""
+    phases = [[r for r in range(taps) if (a + padding - r) % stride == 0] for a in range(stride)]
+    reached = [[(a + padding - r) // stride for r in phase] for a, phase in enumerate(phases)]
+    least = min(min(places, default=0) for places in reached)
+    greatest = max(max(places, default=0) for places in reached)
+    placed = [
+        [(r, place - least) for r, place in zip(phase, places, strict=True)]
+        for phase, places in zip(phases, reached, strict=True)
+    ]
+    return placed, -least, greatest - least + 1
+
+
+@functools.lru_cache(1024)
+def _windows(stride: Pair, padding: Pair, taps: Pair) -> tuple[tuple[int, ...], Pair, Pair]:
+    """What follows the slots of ``transposed_*`` from the number of phases on; the padding and
+    taps of the window."""
+    down, padding_h, taps_h = _window(stride[0], padding[0], taps[0])
+    across, padding_w, taps_w = _window(stride[1], padding[1], taps[1])
+    firsts, places, numbers = [0], [], []
+    for rows in down:
+        for columns in across:
+            for r, i in reversed(rows):  # by places in the window
+                for s, j in reversed(columns):
+                    places.append(i * taps_w + j)
+                    numbers.append(r * taps[1] + s)
+            firsts.append(len(places))
+    more = (len(down) * len(across), *firsts, *places, *numbers)
+    return more, (padding_h, padding_w), (taps_h, taps_w)
+
+
+def _convolve_phases(
+    out: np.ndarray,
+    g: np.ndarray,
+    turned: np.ndarray,
+    stride: Pair,
+    padding: Pair,
+    workspace: Workspace,
+    kept: Kept | None,
+    shift: np.ndarray | None,
+) -> None:
+    """All phases of ``convolve_transposed`` in one launch; w is (groups, c of a group, k, r, s)."""
+    more, window_padding, window = _windows(stride, padding, turned.shape[3:])
+    height, width = out.shape[2:]
+    size = -(-height // stride[0]), -(-width // stride[1])
+    sizes = (g.shape[0], *turned.shape[:3], *g.shape[2:], *size, *window)
+    slots = (
+        *sizes, 1, 1, 1, 1, *window_padding, *_operand(g), *_operand(turned), *_operand(out),
+    )  # fmt: skip
+    shape = plans.Shape(*slots[: len(plans.Shape._fields)])
+    in_place, x_strides = _in_place(slots, shape)
+    taps, itemsize = math.prod(turned.shape[3:]), out.itemsize
+    plan = plans.plan_transposed(shape, in_place, x_strides, itemsize, more[0], taps)
+    packed = plans.packed_bytes(plan, shape, taps, itemsize)
+    items = shape.groups * plan.chunks * plan.parts
+    parallel = out.size * shape.depth * taps // math.prod(stride) >= PARALLEL_MIN
+    epilogue = (0, launch.address_or_0(shift), *(0,) * 6)
+    _launch(
+        f"transposed_{DTYPES[itemsize]}", slots, epilogue, plan, packed, items, parallel,
+        workspace, kept if itemsize == 4 else None, (height, width, *more),
+    )  # fmt: skip
+
+
 def _convolve(
     out: np.ndarray,
     x: np.ndarray,
@@ -196,18 +285,17 @@ def _convolve(
     finishing = (address_or_0(scale), address_or_0(shift), *beside, address_or_0(clamp))
     parallel = out.size * depth * math.prod(taps) >= PARALLEL_MIN
     if depth == 1 and rows <= DEPTHWISE_ROWS:
-        kernel = getattr(depthwise, f"depthwise_{out.dtype.name}")
+        kernel = getattr(depthwise, f"depthwise_{DTYPES[out.itemsize]}")
         args = Slots(*slots, *finishing)
         launch.ranged(kernel, args, out.shape[0] * out.shape[1], parallel=parallel)
         return
-    name, itemsize = out.dtype.name, out.itemsize
+    name, itemsize = DTYPES[out.itemsize], out.itemsize
     shape = plans.Shape(*slots[: len(plans.Shape._fields)])
     in_place, x_strides = _in_place(slots, shape)
-    plan = plans.plan(shape, in_place, x_strides, itemsize)
     once = out.shape[0] * out.shape[2] * out.shape[3] <= plans.UNPACKED_PIXELS
-    packed = 0
-    if not (once and w[0, 0].flags.c_contiguous):
-        packed = plans.weights_bytes(groups, rows, depth, math.prod(taps), itemsize)
+    packs = not (once and w[0, 0].flags.c_contiguous)
+    plan = plans.plan(shape, in_place, x_strides, itemsize, packs)
+    packed = plans.packed_bytes(plan, shape, math.prod(taps), itemsize) if packs else 0
     items = groups * plan.chunks * plan.parts
     keep = kept if itemsize == 4 else None
     _launch(f"convolution_{name}", slots, finishing, plan, packed, items, parallel, workspace, keep)
@@ -223,29 +311,33 @@ def _launch(
     parallel: bool,
     workspace: Workspace,
     kept: Kept | None = None,
+    more: tuple[int, ...] = (),
 ) -> None:
     """Run a kernel that needs a workspace, after packing w into ``packed`` bytes if not 0."""
     workers = min(launch.get_num_threads(), items) if parallel else 1
     own = packed if kept is None else 0
     memory = workspace((plan.workspace_bytes * workers + own,), UINT8)
     first = launch.address(memory)
-    args = Slots._make((*slots, *(epilogue or (0,) * 8), first, *plan))
+    args = [*slots, *(epilogue or (0,) * 8), first, *plan, *more]
+    kernels = transposed if more else convolution
     if packed:
-        pack = getattr(kernels, kernel.replace("convolution", "pack_weights"))
-        panels = args.groups * -(-args.rows // plans.MR)
-        shape = (args.groups, args.rows, args.depth, args.taps_h, args.taps_w)
-        view = (*shape, args.w, args.w_group, args.w_row, args.w_c, args.w_r, args.w_s)
+        pack = getattr(kernels, PACKING[kernel])
+        panels = args[places.GROUPS] * plan.row_tiles
+        view = (
+            kernel, *args[places.GROUPS : places.HEIGHT], *args[places.TAPS_H : places.STRIDE_H],
+            *args[places.W : places.OUT], *more[2:],
+        )  # fmt: skip
 
         def fill(array: np.ndarray) -> None:
-            ready = args._replace(packed=launch.address(array))
-            launch.ranged(pack, ready, panels, workers=workers)
+            args[places.PACKED] = launch.address(array)
+            launch.ranged(pack, args, panels, workers=workers)
 
         if kept is None:
             array = memory[plan.workspace_bytes * workers :]
             fill(array)
         else:
-            array = kept(f"panels of {view}", packed // 4, fill)
-        args = args._replace(packed=launch.address(array))
+            array = kept(view, packed // 4, fill)
+        args[places.PACKED] = launch.address(array)
     launch.ranged(getattr(kernels, kernel), args, items, workers=workers)
 
 

@@ -4,21 +4,26 @@ import functools
 from typing import NamedTuple
 
 from .cpu import vector as v
-from .cpu.convolution import BLOCK_ROWS
+from .cpu.convolution import BLOCK_ROWS, KEEPS
 from .cpu.tile import DIRECT_ROWS, MR, VECTOR_SLACK, VECTORS, part_bytes, up
 
-DEPTH_BLOCK = 320
+DEPTH_BLOCK = 200
 """Products of one element that are added in registers at a time."""
 FRAME_BYTES = 640 << 10
 """Bytes of a frame, if rows of out allow: it stays in L2."""
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1280 << 10
 """Bytes of a frame and of the sums held beside it."""
-DIRECT_ROW_TILES = 5
-"""Tiles of rows of w up to which patches need not be packed."""
-DIRECT_TILES = 64
-"""Tiles of pixels whose products are computed before w is read again, where nothing is packed."""
+DIRECT_ROWS_MOST = MR if KEEPS else 5 * MR
+"""Rows of w up to which patches need not be packed."""
+MOST_TILES = 64
+"""Most tiles of pixels whose products are computed before w is read again."""
+TOGETHER_DEPTH, TOGETHER_BYTES = 160, 512 << 10
+"""Packed tiles of pixels are as many, if a sum has so few products and they take no more memory:
+out is written in longer runs, and what a tile reads of w stays in L1."""
 ITEMS = 16
 """Least items of a convolution, if it has as many tiles: what threads share."""
+NARROW_TILE = 0.75
+"""What a tile costs, of a whole one, that is half as wide or less."""
 UNPACKED_PIXELS = 64
 """Pixels up to which w is not packed, if its channels and taps are contiguous."""
 WEIGHT_PIXELS = 512
@@ -38,8 +43,10 @@ class Plan(NamedTuple):
     chunk_rows: int
     chunk_columns: int
     chunks: int
+    large: int
+    row_tiles: int
     parts: int
-    part_rows: int
+    part_tiles: int
     tiles: int
     sums: int
     direct: int
@@ -72,15 +79,30 @@ class Shape(NamedTuple):
     dilation_w: int
 
 
-def weights_bytes(groups: int, rows: int, depth: int, taps: int, itemsize: int) -> int:
-    """The bytes of w packed by ``pack_weights_*``."""
-    panel = depth * taps * MR * itemsize + v.BYTES[v.INSTRUCTION_SET]
-    return groups * -(-rows // MR) * panel + VECTOR_SLACK
+def packed_bytes(plan: Plan, shape: Shape, taps: int, itemsize: int) -> int:
+    """The bytes of w, with ``taps``, packed by ``pack_weights_*`` or ``pack_transposed_*``."""
+    k = shape.depth * taps
+    rows = plan.large * MR + (plan.row_tiles - plan.large) * DIRECT_ROWS
+    panels = rows * k * itemsize + plan.row_tiles * v.BYTES[v.INSTRUCTION_SET]
+    return shape.groups * panels + VECTOR_SLACK
+
+
+def _row_tiles(rows: int) -> tuple[int, int]:
+    """How many tiles of MR rows, and how many of any kind: as few rows too many as possible."""
+    best = []
+    for few in range(MR + 1):
+        large = max(0, -(-(rows - few * DIRECT_ROWS) // MR))
+        best.append((large * MR + few * DIRECT_ROWS, large + few, large))
+    _, tiles, large = min(best)
+    return large, tiles
 
 
 @functools.lru_cache(4096)
-def plan(shape: Shape, in_place: bool, x_strides: tuple[int, int, int], itemsize: int) -> Plan:
-    """The plan of a convolution by ``convolution_*``; items are ``groups * chunks * parts``.
+def plan(
+    shape: Shape, in_place: bool, x_strides: tuple[int, int, int], itemsize: int, packed: bool
+) -> Plan:
+    """The plan of a convolution by ``convolution_*``; items are ``groups * chunks * parts``. w is
+    ``packed`` or read where it is.
 
     ``x_strides``, (n, c, h) in elements, count where x is read in place.
     """
@@ -90,32 +112,76 @@ def plan(shape: Shape, in_place: bool, x_strides: tuple[int, int, int], itemsize
     blocks = -(-shape.depth // max(1, DEPTH_BLOCK // max(taps, 1))) or 1
     channels = -(-shape.depth // blocks)
     frame = _Frame(shape, in_place, x_strides, channels)
-    row_tiles = -(-shape.rows // MR)
+    large, row_tiles = _row_tiles(shape.rows) if packed else (0, -(-shape.rows // DIRECT_ROWS))
+    padded = large * MR + (row_tiles - large) * DIRECT_ROWS
     # Columns between rows are computed in vain; packing costs loads and stores once a tile.
     waste = frame.halo_w / max(shape.out_width, 1)
-    direct = row_tiles * MR * waste < 4 * (1 + nr / max(shape.out_width, 1))
-    direct = direct and row_tiles <= DIRECT_ROW_TILES
+    direct = padded * waste < 4 * (1 + nr / max(shape.out_width, 1))
+    direct = direct and padded <= DIRECT_ROWS_MOST
     if in_place and (shape.out_height > 1 or shape.taps_h > 1):
         direct = False
     beside = row_tiles * BLOCK_ROWS * itemsize if blocks > 1 else 0
-    images, rows, columns = _chunk(shape, frame, direct, row_tiles, beside, itemsize)
+    images, rows, columns = _chunk(shape, frame, direct, padded, beside, itemsize)
     chunks = (
         -(-shape.images // images) * -(-shape.out_height // rows) * -(-shape.out_width // columns)
     )
     wanted = -(-ITEMS // (chunks * shape.groups))
-    part_rows = -(-row_tiles // min(wanted, row_tiles)) * MR
-    parts = -(-shape.rows // part_rows)
+    part_tiles = -(-row_tiles // min(wanted, row_tiles))
+    parts = -(-row_tiles // part_tiles)
     places = (rows - 1) * (columns + frame.halo_w) + columns if direct else images * rows * columns
     table = up(16 * channels * taps, 64)
     size = 0 if in_place else frame.bytes(images, rows, columns, itemsize)
     panels = table + part_bytes(size + nr * itemsize)
-    sums = panels + part_bytes(0 if direct and not in_place else nr * channels * taps * itemsize)
+    each = nr * channels * taps * itemsize
+    tiles = MOST_TILES
+    if not direct:
+        tiles = 1
+        if blocks == 1 and channels * taps <= TOGETHER_DEPTH:
+            tiles = max(1, min(MOST_TILES, TOGETHER_BYTES // max(1, each)))
+    sums = panels + part_bytes(0 if direct and not in_place else tiles * each)
     held = -(-places // nr) * row_tiles if blocks > 1 else 1
     whole = sums + part_bytes(held * BLOCK_ROWS * nr * itemsize)
     return Plan(
-        whole, table, panels, 0, images, rows, columns, chunks, parts, part_rows,
-        DIRECT_TILES if direct else 1, sums, int(direct), int(in_place),
+        whole, table, panels, 0, images, rows, columns, chunks, large, row_tiles, parts, part_tiles,
+        tiles, sums, int(direct), int(in_place),
         *frame.slots(rows, columns),
+    )  # fmt: skip
+
+
+@functools.lru_cache(4096)
+def plan_transposed(
+    shape: Shape,
+    in_place: bool,
+    x_strides: tuple[int, int, int],
+    itemsize: int,
+    phases: int,
+    taps: int,
+) -> Plan:
+    """The plan of ``transposed_*``, whose taps in all are ``taps``; ``shape`` is that of the
+    convolution with the window. Items are ``groups * chunks * parts``."""
+    nr = VECTORS * v.lanes_of(itemsize)
+    window = shape.taps_h * shape.taps_w
+    blocks = -(-shape.depth // max(1, DEPTH_BLOCK // window)) or 1
+    channels = -(-shape.depth // blocks)
+    frame = _Frame(shape, in_place, x_strides, channels)
+    large, row_tiles = _row_tiles(shape.rows)
+    padded = large * MR + (row_tiles - large) * DIRECT_ROWS
+    held = phases * row_tiles * BLOCK_ROWS * itemsize if blocks > 1 else 0
+    images, rows, columns = _chunk(shape, frame, False, padded, held, itemsize)
+    chunks = (
+        -(-shape.images // images) * -(-shape.out_height // rows) * -(-shape.out_width // columns)
+    )
+    part_tiles = -(-row_tiles // min(-(-ITEMS // (chunks * shape.groups)), row_tiles))
+    parts = -(-row_tiles // part_tiles)
+    table = up(8 * channels * (window + taps), 64)
+    size = 0 if in_place else frame.bytes(images, rows, columns, itemsize)
+    panels = table + part_bytes(size + nr * itemsize)
+    sums = panels + part_bytes(nr * channels * window * itemsize)
+    tiles = -(-images * rows * columns // nr) * row_tiles if blocks > 1 else 1
+    whole = sums + part_bytes(tiles * phases * BLOCK_ROWS * nr * itemsize)
+    return Plan(
+        whole, table, panels, 0, images, rows, columns, chunks, large, row_tiles, parts, part_tiles,
+        1, sums, 0, int(in_place), *frame.slots(rows, columns),
     )  # fmt: skip
 
 
@@ -123,7 +189,7 @@ def plan(shape: Shape, in_place: bool, x_strides: tuple[int, int, int], itemsize
 def plan_weight(
     shape: Shape, in_place: bool, x_strides: tuple[int, int, int], itemsize: int
 ) -> Plan:
-    """The plan of ``convolution_weight_*``; items are ``groups * parts``, each ``part_rows`` of
+    """The plan of ``convolution_weight_*``; items are ``groups * parts``, each DIRECT_ROWS of
     the channels and taps of x."""
     nr = VECTORS * v.lanes_of(itemsize)
     taps = shape.taps_h * shape.taps_w
@@ -146,7 +212,7 @@ def plan_weight(
     sums = end + part_bytes(padded * rows * columns * itemsize)
     whole = sums + part_bytes((block + DIRECT_ROWS + nr) * padded * itemsize)
     return Plan(
-        whole, table, end, 0, 1, rows, columns, chunks, parts, DIRECT_ROWS,
+        whole, table, end, 0, 1, rows, columns, chunks, 0, 0, parts, 1,
         block // DIRECT_ROWS, sums, 1, int(in_place), *frame.slots(rows, columns),
     )  # fmt: skip
 
@@ -183,10 +249,10 @@ class _Frame:
 
 
 def _chunk(
-    shape: Shape, frame: _Frame, direct: bool, row_tiles: int, beside: int, itemsize: int
+    shape: Shape, frame: _Frame, direct: bool, padded: int, beside: int, itemsize: int
 ) -> tuple[int, int, int]:
     """Images, rows and columns of a chunk: whole images, or rows of one, or columns of one.
-    ``beside`` is how many bytes of sums are held for each pixel."""
+    ``padded`` is the rows of all tiles of w, ``beside`` the bytes of sums held for each pixel."""
     nr = VECTORS * v.lanes_of(itemsize)
     oh, ow = shape.out_height, shape.out_width
     tiles = shape.images * oh * ow / nr
@@ -214,9 +280,10 @@ def _chunk(
         cost = 0.0
         for times, r in counts:
             positions = (r - 1) * (ow + frame.halo_w) + ow if direct else r * ow
-            vectors = -(-2 * positions // nr)
+            tiles, rest = divmod(positions, nr)
+            tiles += 1 if 2 * rest > nr else NARROW_TILE if rest else 0
             copied = frame.bytes(1, r, ow, itemsize) / itemsize
-            cost += times * (vectors * k * row_tiles * MR / 2 + 0.4 * copied + 2000)
+            cost += times * (tiles * k * padded + 0.2 * copied + 2000)
         if shape.images * sum(times for times, _ in counts) == 1:
             cost *= 1.05  # two workers would both make the frame
         if not best or cost <= best:

@@ -113,9 +113,15 @@ class Module(Casting):
             if not name.startswith("__"):
                 message += "; " + NO_INIT.format(type(self).__name__)
             raise AttributeError(message, name=name)
-        for kind in ("_parameters", "_buffers", "_modules"):
-            if name in own[kind]:
-                return own[kind][name]
+        found = own["_parameters"]  # written out: every layer of every pass comes through here
+        if name in found:
+            return found[name]
+        found = own["_buffers"]
+        if name in found:
+            return found[name]
+        found = own["_modules"]
+        if name in found:
+            return found[name]
         raise AttributeError(
             f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self
         )

@@ -205,6 +205,13 @@ def centred_gradient(g: Any, z: Any, inverse: Any, axes: tuple[int, ...]) -> Any
 def _infer_channels(
     x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, eps: Any
 ) -> Any:
+    channels, dtype = x.shape[1:2], x.dtype
+    for value in (weight, bias, running_mean, running_var):
+        if value is not None and (value.shape != channels or value.dtype is not dtype):
+            break
+    else:  # quickly, what nearly every call is
+        if channels and dtype.kind == "f":
+            return x.shape, dtype
     check_channels(
         "batch_norm",
         x,
@@ -390,28 +397,14 @@ def _scale_and_shift(
     """``out = x * scale + shift`` a channel; without mean it has no shift at all."""
     if out.size == 0:
         return
-    n, c, s = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    n, c = x.shape[:2]
+    s = x.size // (n * c)
     x, x_n, x_c = _strides(x)
+    of_channels = [None if a is None else contiguous_array(a) for a in (weight, bias, mean)]
     variance = contiguous_array(variance)
-    mean = None if mean is None else contiguous_array(mean)
-    weight = None if weight is None else contiguous_array(weight)
-    bias = None if bias is None else contiguous_array(bias)
-    args = kernels.Affine(
-        out=at(out),
-        x=at(x),
-        weight=at(weight),
-        bias=at(bias),
-        mean=at(mean),
-        variance=at(variance),
-        n=n,
-        c=c,
-        s=s,
-        x_n=x_n,
-        x_c=x_c,
-        out_n=c * s,
-        out_c=s,
-        eps=launch.bits(eps),
-    )
+    places = [at(a) for a in (out, x, *of_channels, variance)]
+    # In the order of the slots: by name it takes as long as a launch, which counts at batch 1.
+    args = kernels.Affine(*places, n, c, s, x_n, x_c, c * s, s, launch.bits(eps))
     kernel = _AFFINE[x.dtype]
     items = -(-c // kernels.TILE) if s == 1 else n * c
     launch.ranged(kernel, args, items, parallel=x.size >= launch.PARALLEL_MIN)
@@ -449,6 +442,9 @@ def statistics(op: str, name: str, value: Any, written: bool) -> Any:
     tensor_operand(op, value, name)
     if written:
         check_writable(op, value)
+    plain = not (value._requires_grad or value._volatile or value.contagious)
+    if plain and value._base is None:  # nothing that would have to be asked of a base
+        return value
     if value.requires_grad or value.volatile or value.contagious:
         return alias(value, False, value.group)
     return value

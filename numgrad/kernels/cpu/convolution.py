@@ -19,6 +19,7 @@ from ..native import load_i64, stack, store_i64
 from . import slots
 from . import vector as v
 from .indirect import (
+    product_keeping,
     product_narrow,
     product_packed,
     product_placed,
@@ -27,6 +28,7 @@ from .indirect import (
 )
 from .patches import (
     chunk_of,
+    cut_tile,
     epilogue_of,
     pack_tile,
     read_frame,
@@ -38,9 +40,12 @@ from .tile import DIRECT_ROWS, EPILOGUE_BYTES, MR, VECTORS, finish, pack
 from .vector import for_this_cpu
 
 BLOCK_ROWS = 2 * DIRECT_ROWS
-"""Rows of sums that are kept for MR rows of w: two of the smaller tiles."""
+"""Rows of sums that are kept for a tile of rows of w: two of the smaller tiles."""
 SQUARE_BYTES = 16 * 64
 """A square of float32, a vector wide."""
+KEEPS = v.INSTRUCTION_SET == "avx512"
+"""Whether the first tile of rows leaves the packed panel behind: masks are registers there."""
+CUTS_BYTES = 8 * (3 * VECTORS + 1)
 RUN_BYTES = 16 * VECTORS * 16
 """Two numbers a run of a tile: no tile has more columns than this has room for."""
 
@@ -65,6 +70,22 @@ def _flat_stride(args):
 
 
 @njit(inline="always")
+def _first_row(args, tile):
+    """The first row of a tile of rows of w: large ones come first."""
+    large = load_i64(args, slots.LARGE)
+    return v.least(tile, large) * MR + v.greatest(tile - large, 0) * DIRECT_ROWS
+
+
+@njit(inline="always")
+def _panel_at(t, args, group, tile, k):
+    """Where the panel of a tile of rows is in packed w; k places of channels and taps."""
+    large, tiles = load_i64(args, slots.LARGE), load_i64(args, slots.ROW_TILES)
+    most, few = k * MR + v.lanes(t), k * DIRECT_ROWS + v.lanes(t)
+    at = v.least(tile, large) * most + v.greatest(tile - large, 0) * few
+    return at + group * (large * most + (tiles - large) * few)
+
+
+@njit(inline="always")
 def _pack_weights(t, args, lo, hi, worker):
     w, w_row, w_c = load_i64(args, slots.W), load_i64(args, slots.W_ROW), load_i64(args, slots.W_C)
     w_r, w_s = load_i64(args, slots.W_R), load_i64(args, slots.W_S)
@@ -72,16 +93,18 @@ def _pack_weights(t, args, lo, hi, worker):
     depth, rows = load_i64(args, slots.DEPTH), load_i64(args, slots.ROWS)
     target = load_i64(args, slots.PACKED)
     k = depth * taps_h * taps_w
-    panels = (rows + MR - 1) // MR
+    panels = load_i64(args, slots.ROW_TILES)
     flat = _flat_stride(args)
     for item in range(lo, hi):
         group = item // panels
-        i = (item - group * panels) * MR
-        count = v.least(MR, rows - i)
+        tile = item - group * panels
+        i = _first_row(args, tile)
+        width = _first_row(args, tile + 1) - i
+        count = v.least(width, rows - i)
         start = group * load_i64(args, slots.W_GROUP) + i * w_row
-        at = item * (k * MR + v.lanes(t))
+        at = _panel_at(t, args, group, tile, k)
         if flat:
-            pack(t, w, start, w_row, flat, count, k, MR, target, at)
+            pack(t, w, start, w_row, flat, count, k, width, target, at)
         else:
             for c in range(depth):
                 for r in range(taps_h):
@@ -89,15 +112,15 @@ def _pack_weights(t, args, lo, hi, worker):
                         source = start + c * w_c + r * w_r + s * w_s
                         for q in range(count):
                             v.put(target, at + q, v.get(t, w, source + q * w_row))
-                        at += MR
+                        at += width
 
 
 @for_this_cpu
 def pack_weights_float32(args, lo, hi, worker):
-    """Panels of w for ``convolution_float32``: ``[p][MR]`` for MR rows of a group and each place p
+    """Panels of w for ``convolution_float32``: ``[p][row]`` for the rows of a tile and each place p
     of channels and taps, at ``packed``, with one vector between them.
 
-    Items are the panels, ``ceil(rows / MR)`` of each group. Strides of w: any; fastest where
+    Items are the panels, ``row_tiles`` of each group. Strides of w: any; fastest where
     channels and taps are contiguous. What lies in rows that do not exist is not defined.
     """
     _pack_weights(np.float32(0), args, lo, hi, worker)
@@ -188,49 +211,85 @@ def _finish_positions(t, args, tile, rows, group, k, p, columns, at, count, epil
 # ------------------------------------------------------------------------------------ convolution
 
 
+@njit(inline="always")
+def _straight(args, p, count, columns):
+    """Where in out, for image 0 on, ``count`` pixels from p on lie side by side, or -1. ``columns``
+    is how many of the row of p there may be."""
+    oh, ow = load_i64(args, slots.OUT_HEIGHT), load_i64(args, slots.OUT_WIDTH)
+    out_h, area = load_i64(args, slots.OUT_H), oh * ow
+    n = p // area
+    place = p - n * area
+    run = area if out_h == ow and columns == ow else ow
+    i = place // run
+    j = place - i * run
+    if load_i64(args, slots.OUT_W) != 1 or j + count > run:
+        return -1
+    return n * load_i64(args, slots.OUT_N) + i * out_h + j
+
+
 @subroutine
-def _products(t, args, group, r, todo, p, kc, b, b_at, table, columns, sums, at):
-    """Sums of kc products, from ``p`` on, of a tile at ``sums[at]``: added to it, but the first."""
-    a, along, step = load_i64(args, slots.PACKED), 1, MR
+def _products(
+    t, args, group, tile, inner, todo, p, kc, b, b_at, table, columns, out, out_at, out_row,
+    sums, at, add, cuts, panel,
+):  # fmt: skip
+    """Sums of kc products, from ``p`` on, of rows ``inner`` and on of a tile: to ``out[out_at]``,
+    added to what is at ``sums[at]`` if ``add``. With ``cuts``, those of a tile, what is read is
+    written to ``panel``."""
+    a, along, step, row = load_i64(args, slots.PACKED), 1, MR, _first_row(args, tile)
     if a:
         k = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
         k *= load_i64(args, slots.DEPTH)
-        panels, panel = (load_i64(args, slots.ROWS) + MR - 1) // MR, r // MR
-        a_at = (group * panels + panel) * (k * MR + v.lanes(t)) + r - panel * MR + p * MR
+        step = _first_row(args, tile + 1) - row
+        a_at = _panel_at(t, args, group, tile, k) + inner + p * step
     else:
         a, along, step = load_i64(args, slots.W), load_i64(args, slots.W_ROW), 1
-        a_at = group * load_i64(args, slots.W_GROUP) + r * along + p
+        a_at = group * load_i64(args, slots.W_GROUP) + (row + inner) * along + p
     if kc <= 0:
         for q in range(0, todo * VECTORS * v.lanes(t), v.lanes(t)):
             v.store(sums, at + q, v.splat(t))
+    elif cuts:
+        product_keeping(
+            t, a, a_at, along, step, todo, b, b_at, table, kc, cuts, panel, out, out_at, out_row,
+            sums, at, add,
+        )  # fmt: skip
     elif columns <= v.lanes(t):
-        product_narrow(t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, sums, at, p)
+        product_narrow(
+            t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, out, out_at, out_row,
+            sums, at, add,
+        )  # fmt: skip
     elif todo <= DIRECT_ROWS:
-        product_strided(t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, sums, at, p)
+        product_strided(
+            t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, out, out_at, out_row,
+            sums, at, add,
+        )  # fmt: skip
     else:
-        product_packed(t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, sums, at, p)
+        product_packed(
+            t, a, a_at, along, step, todo, b, b_at, table, kc, 0, 0, out, out_at, out_row,
+            sums, at, add,
+        )  # fmt: skip
 
 
 @subroutine
-def _convolution_block(t, args, group, chunk, k0, k1, workspace, epilogue):
-    """Rows [k0, k1) of one group, and one chunk of pixels."""
-    nr, runs = VECTORS * v.lanes(t), stack(RUN_BYTES)
+def _convolution_block(t, args, group, chunk, t0, t1, workspace, epilogue):
+    """Tiles [t0, t1) of the rows of one group, and one chunk of pixels."""
+    nr, runs, cuts = VECTORS * v.lanes(t), stack(RUN_BYTES), stack(CUTS_BYTES)
+    rows_all, width = load_i64(args, slots.ROWS), load_i64(args, slots.OUT_WIDTH)
     depth, channels = load_i64(args, slots.DEPTH), load_i64(args, slots.FRAME_CHANNELS)
     taps = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
+    pitch = load_i64(args, slots.FRAME_PITCH)
     n0, i0, j0, images, rows, columns = chunk_of(args, chunk)
-    first = (n0 * load_i64(args, slots.OUT_HEIGHT) + i0) * load_i64(args, slots.OUT_WIDTH) + j0
+    first = (n0 * load_i64(args, slots.OUT_HEIGHT) + i0) * width + j0
     panel, sums = workspace + load_i64(args, slots.PANELS), workspace + load_i64(args, slots.SUMS)
     ordered = workspace + 8 * channels * taps  # what a table says where a tile is packed
     in_place, direct = load_i64(args, slots.IN_PLACE), load_i64(args, slots.DIRECT)
+    packed = load_i64(args, slots.PACKED)
     places = images * rows * columns
     if direct:
-        places = (rows - 1) * load_i64(args, slots.FRAME_PITCH) + columns
+        places = (rows - 1) * pitch + columns
     together = load_i64(args, slots.TILES) * nr
-    packed, most, below = load_i64(args, slots.PACKED), BLOCK_ROWS, 0
-    if packed:
-        most = MR
+    held = 0
     if channels < depth:  # the sums of all tiles wait for the next block of channels
-        below = (k1 - k0 + most - 1) // most * BLOCK_ROWS * nr
+        held = BLOCK_ROWS * nr
     for c0 in range(0, v.greatest(depth, 1), v.greatest(channels, 1)):
         c1 = v.least(c0 + channels, depth)
         kc, channel = (c1 - c0) * taps, group * depth + c0
@@ -242,42 +301,65 @@ def _convolution_block(t, args, group, chunk, k0, k1, workspace, epilogue):
             read_frame(t, args, channel, c1 - c0, n0, images, i0, rows, j0, columns, frame)
         for q0 in range(0, places, together):
             q1 = v.least(q0 + together, places)
-            for i in range(k0, k1, most):
+            for tile in range(t0, t1):
+                row = _first_row(args, tile)
+                tile_rows = v.least(_first_row(args, tile + 1), rows_all) - row
                 for q in range(q0, q1, nr):
                     count = v.least(nr, places - q)
-                    b, b_at, table = frame, start + q, workspace
+                    b, b_at, table, keeps = frame, start + q, workspace, 0
                     # What is read in place must not be read beyond its end.
                     if not direct or (in_place and count < nr):
-                        if i == k0 or direct:
-                            pack_tile(
-                                t, args, frame, start, q, rows, columns, count, workspace, kc, nr,
-                                runs, panel, 0,
-                            )  # fmt: skip
-                        b, b_at, table = panel, 0, ordered
-                    at = 0
-                    if below:
-                        at = q // nr * below + (i - k0) // most * BLOCK_ROWS * nr
-                    r, stop = i, v.least(i + most, k1)
-                    while r < stop:
-                        todo = stop - r
-                        if not packed or count <= v.lanes(t):
+                        if tile == t0 and KEEPS and packed and not direct and kc > 0:
+                            if count == nr and _first_row(args, tile + 1) - row == MR:
+                                cut_tile(t, args, start, q, rows, columns, runs, cuts)
+                                keeps = load_i64(cuts, 3 * VECTORS)
+                        here = 0 if direct else (q - q0) * kc
+                        if keeps:
+                            b_at, keeps = 0, cuts
+                        else:
+                            if tile == t0 or direct:
+                                pack_tile(
+                                    t, args, frame, start, q, rows, columns, count, workspace, kc,
+                                    nr, runs, panel, here,
+                                )  # fmt: skip
+                            b, b_at, table = panel, here, ordered
+                    place = -1  # where all of the tile may go without a detour
+                    if c1 == depth and count == nr and kc > 0 and epilogue == 0:
+                        if not direct:
+                            place = _straight(args, first + q, nr, columns)
+                        elif q % pitch + nr <= columns:
+                            line = q // pitch
+                            place = _straight(args, first + line * width + q % pitch, nr, 0)
+                    at = (q // nr * (t1 - t0) + tile - t0) * held
+                    inner = 0
+                    while inner < tile_rows:
+                        todo = tile_rows - inner
+                        if count <= v.lanes(t):
                             todo = v.least(todo, DIRECT_ROWS)
+                        out, out_at, out_row = sums, at, nr
+                        if place >= 0 and (todo == DIRECT_ROWS or todo == MR):
+                            out, out_row = load_i64(args, slots.OUT), load_i64(args, slots.OUT_C)
+                            out_at = place + (group * rows_all + row + inner) * out_row
                         _products(
-                            t, args, group, r, todo, c0 * taps, kc, b, b_at, table, count, sums, at
-                        )
-                        if c1 == depth:  # at once: writing goes on during the next products
-                            tile = sums + at * v.itemsize(t)
+                            t, args, group, tile, inner, todo, c0 * taps, kc, b, b_at, table,
+                            count, out, out_at, out_row, sums, at, c0, keeps,
+                            panel + (q - q0) * kc * v.itemsize(t),
+                        )  # fmt: skip
+                        # At once: writing goes on during the next products.
+                        if c1 == depth and out == sums:
+                            part = sums + at * v.itemsize(t)
                             if direct:
                                 _finish_positions(
-                                    t, args, tile, todo, group, r, first, columns, q, count,
-                                    epilogue,
+                                    t, args, part, todo, group, row + inner, first, columns, q,
+                                    count, epilogue,
                                 )  # fmt: skip
                             else:
                                 _finish_pixels(
-                                    t, args, tile, nr, todo, group, r, first + q, count, epilogue
-                                )
+                                    t, args, part, nr, todo, group, row + inner, first + q,
+                                    count, epilogue,
+                                )  # fmt: skip
                         at += todo * nr
-                        r += todo
+                        inner += todo
 
 
 @njit(inline="always")
@@ -285,7 +367,7 @@ def _convolution(t, args, lo, hi, worker):
     epilogue = epilogue_of(args, stack(EPILOGUE_BYTES))
     workspace = load_i64(args, slots.WORKSPACE) + worker * load_i64(args, slots.WORKSPACE_BYTES)
     parts, chunks = load_i64(args, slots.PARTS), load_i64(args, slots.CHUNKS)
-    rows = load_i64(args, slots.PART_ROWS)
+    tiles, tiles_all = load_i64(args, slots.PART_TILES), load_i64(args, slots.ROW_TILES)
     k = (
         load_i64(args, slots.FRAME_CHANNELS)
         * load_i64(args, slots.TAPS_H)
@@ -298,9 +380,9 @@ def _convolution(t, args, lo, hi, worker):
         block = lo // parts
         stop = v.least(hi, (block + 1) * parts)
         group = block // chunks
-        k0 = (lo - block * parts) * rows
-        k1 = v.least((stop - block * parts) * rows, load_i64(args, slots.ROWS))
-        _convolution_block(t, args, group, block - group * chunks, k0, k1, workspace, epilogue)
+        t0 = (lo - block * parts) * tiles
+        t1 = v.least((stop - block * parts) * tiles, tiles_all)
+        _convolution_block(t, args, group, block - group * chunks, t0, t1, workspace, epilogue)
         lo = stop
 
 
@@ -388,12 +470,12 @@ def _add_chunk(t, args, group, chunk, r0, r1, workspace, sums):
             if rows - k <= lanes:
                 product_placed_narrow(
                     t, frame, start, 0, 1, todo, panels, k * pixels, table, columns, lines,
-                    pitch - columns, sums, at, 1,
+                    pitch - columns, sums, at, nr, sums, at, 1,
                 )  # fmt: skip
             else:
                 product_placed(
                     t, frame, start, 0, 1, todo, panels, k * pixels, table, columns, lines,
-                    pitch - columns, sums, at, 1,
+                    pitch - columns, sums, at, nr, sums, at, 1,
                 )  # fmt: skip
 
 

@@ -71,9 +71,12 @@ class Slots(NamedTuple):
     chunk_columns: int = 1
     chunks: int = 1
     """Chunks of a group."""
+    large: int = 0
+    """Tiles of MR rows of w, which come before those of DIRECT_ROWS, and tiles in all."""
+    row_tiles: int = 1
     parts: int = 1
-    """Items a chunk has, and the rows of w of each."""
-    part_rows: int = 1
+    """Items a chunk has, and the tiles of rows of each."""
+    part_tiles: int = 1
     tiles: int = 1
     """Tiles of pixels whose products are computed before w is read again."""
     sums: int = 0
@@ -101,6 +104,6 @@ class Slots(NamedTuple):
     X, X_N, X_C, X_H, X_W, W, W_GROUP, W_ROW, W_C, W_R, W_S, OUT, OUT_N, OUT_C, OUT_H, OUT_W,
     SCALE, SHIFT, RESIDUAL, RESIDUAL_N, RESIDUAL_C, RESIDUAL_H, RESIDUAL_W, CLAMP,
     WORKSPACE, WORKSPACE_BYTES, FRAMES, PANELS, PACKED, CHUNK_IMAGES, CHUNK_ROWS, CHUNK_COLUMNS,
-    CHUNKS, PARTS, PART_ROWS, TILES, SUMS, DIRECT, IN_PLACE, FRAME_H, FRAME_W, FRAME_ROWS,
-    FRAME_PITCH, FRAME_C, FRAME_N, FRAME_CHANNELS,
+    CHUNKS, LARGE, ROW_TILES, PARTS, PART_TILES, TILES, SUMS, DIRECT, IN_PLACE,
+    FRAME_H, FRAME_W, FRAME_ROWS, FRAME_PITCH, FRAME_C, FRAME_N, FRAME_CHANNELS,
 ) = range(len(Slots._fields))  # fmt: skip

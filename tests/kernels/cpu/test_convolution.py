@@ -60,9 +60,9 @@ class Split:
         assert all((whole[-GUARD:] == 0xFF).all() for whole in self.memory), "past the workspace"
 
     def ranged(self, kernel, args, items, *, parallel=True, workers=None):
-        self.launches += not kernel.name.startswith("pack_weights")
+        self.launches += not kernel.name.startswith("pack_")
         array = np.array(args, np.int64)
-        assert len(args) == len(Slots._fields)
+        assert len(args) == len(Slots._fields) or kernel.name.count("transposed")
         count = self.workers if workers is None else workers
         edges = [items * w // count for w in range(count + 1)]
         for worker, (lo, hi) in reversed(list(enumerate(itertools.pairwise(edges)))):
@@ -183,6 +183,10 @@ GEOMETRIES = [
     (2, 2, 6, 6, (16, 15), (5, 4), (2, 4), (2, 3), (2, 2)),
     (1, 1, 3, 2, (5, 6), (5, 6), (1, 1), (0, 0), (1, 1)),
     (1, 1, 2, 3, (4, 4), (3, 3), (1, 1), (5, 4), (1, 1)),
+    (2, 2, 5, 33, (9, 11), (3, 3), (2, 2), (1, 1), (1, 1)),
+    (1, 1, 150, 40, (15, 38), (7, 5), (2, 2), (3, 2), (1, 1)),
+    (3, 1, 70, 20, (7, 6), (1, 1), (2, 2), (0, 0), (1, 1)),
+    (1, 1, 3, 17, (1, 150), (1, 3), (1, 2), (0, 1), (1, 1)),
     (2, 1, 3, 2, (1, 50), (1, 4), (1, 3), (0, 2), (1, 2)),
     (3, 1, 9, 1, (6, 6), (5, 5), (1, 1), (2, 2), (1, 1)),
 ]
@@ -219,7 +223,7 @@ axis = st.tuples(
     images=st.integers(1, 3),
     groups=st.sampled_from([1, 1, 2, 3]),
     rows=st.sampled_from([1, 2, 5, 15, 33]),
-    depth=st.sampled_from([1, 2, 3, 9]),
+    depth=st.sampled_from([1, 2, 3, 9, 17]),
     vertical=axis,
     horizontal=axis,
     layouts=st.tuples(*[st.sampled_from(LAYOUTS)] * 3),
@@ -233,7 +237,7 @@ def test_any(dtype, images, groups, rows, depth, vertical, horizontal, layouts):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("geometry", [GEOMETRIES[i] for i in (1, 2, 5, 8)], ids=str)
+@pytest.mark.parametrize("geometry", [GEOMETRIES[i] for i in (1, 2, 5, 8, 13, 14)], ids=str)
 def test_same_bits_for_any_split(split, geometry, dtype):
     images, groups, rows, depth, size, taps, stride, padding, dilation = geometry
     rng = np.random.default_rng(0)
@@ -330,6 +334,33 @@ def test_launches_of_the_transposed_form(split):
             workspace=stand_in.workspace,
         )  # fmt: skip
         assert stand_in.launches == launches
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_phases_in_one_launch(split, dtype):
+    """From 16 channels on, with stride 2: any number of phases, also those without taps, a shift,
+    and results that end amid a pair of columns or rows."""
+    rng = np.random.default_rng(5)
+    for size, taps, padding in (
+        ((9, 35), (3, 3), (1, 1)), ((8, 8), (1, 1), (0, 0)), ((6, 90), (2, 5), (0, 4)),
+    ):  # fmt: skip
+        stand_in = split(2)
+        attrs = {"stride": (2, 2), "padding": padding, "dilation": (1, 1), "groups": 1}
+        w, shift = rng.standard_normal((5, 18, *taps)).astype(dtype), np.arange(18).astype(dtype)
+        places = out_size(size, taps, (2, 2), padding, (1, 1))
+        g = rng.standard_normal((2, 5, *places)).astype(dtype)
+        exact = np.empty((2, 18, *size))
+        reference.convolve_transposed(exact, g, w, **attrs)
+        space, out = laid_out(np.full(exact.shape, np.inf, dtype), "padded")
+        convolution.convolve_transposed(
+            out, g, w, **attrs, shift=shift, workspace=stand_in.workspace
+        )
+        exact += shift[:, None, None]
+        np.testing.assert_allclose(out, exact, rtol=0, atol=300 * np.finfo(dtype).eps)
+        out[...] = np.nan
+        assert np.isnan(space).all(), "written outside of out"
+        assert stand_in.launches == 1
+        stand_in.check_guards()
 
 
 @pytest.mark.parametrize("instruction_set", ["avx2", "plain"])
