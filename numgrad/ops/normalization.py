@@ -404,7 +404,7 @@ def _scale_and_shift(
     variance = contiguous_array(variance)
     places = [at(a) for a in (out, x, *of_channels, variance)]
     # In the order of the slots: by name it takes as long as a launch, which counts at batch 1.
-    args = kernels.Affine(*places, n, c, s, x_n, x_c, c * s, s, launch.bits(eps))
+    args = kernels.Affine._make((*places, n, c, s, x_n, x_c, c * s, s, launch.bits(eps)))
     kernel = _AFFINE[x.dtype]
     items = -(-c // kernels.TILE) if s == 1 else n * c
     launch.ranged(kernel, args, items, parallel=x.size >= launch.PARALLEL_MIN)

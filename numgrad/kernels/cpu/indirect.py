@@ -18,7 +18,7 @@ PACKED, STRIDED, PLACED, KEEPING = "packed", "strided", "placed", "keeping"
 each other, while vectors of b come from two places each and are written to a panel."""
 
 
-class _Loop:
+class Loop:
     """A counted loop under construction, with values that go from one turn to the next."""
 
     def __init__(self, function, builder, count, values):
@@ -117,8 +117,8 @@ def _function(module, element, rows, vectors, kind):
         return added
 
     if kind == PLACED:
-        outer = _Loop(function, builder, runs, [a0, b0, *sums])
-        inner = _Loop(function, builder, k, outer.values)
+        outer = Loop(function, builder, runs, [a0, b0, *sums])
+        inner = Loop(function, builder, k, outer.values)
         a, b, *sums = inner.values
         sums = products(a, b, sums)
         a, b = builder.gep(a, [step]), builder.gep(b, [v.i64(VECTORS * lanes)])
@@ -127,7 +127,7 @@ def _function(module, element, rows, vectors, kind):
     else:
         step = step if kind == STRIDED else v.i64(rows)
         kept = [panel] if kind == KEEPING else []
-        loop = _Loop(function, builder, k, [a0, *kept, *sums])
+        loop = Loop(function, builder, k, [a0, *kept, *sums])
         a, *sums = loop.values
         kept = [sums.pop(0)] if kept else []
         b = builder.gep(b0, [builder.load(builder.gep(table, [loop.index]))])

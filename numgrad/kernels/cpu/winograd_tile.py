@@ -17,7 +17,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from . import vector as v
-from .indirect import _Loop as Loop
+from .indirect import Loop
 from .vector import INSTRUCTION_SET
 
 TILE = 4
