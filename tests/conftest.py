@@ -1,10 +1,22 @@
-"""Session-wide hooks: the count of gradient checks, also across the workers of pytest-xdist."""
+"""Session-wide hooks: the count of gradient checks, also across the workers of pytest-xdist; and
+numbers that do not depend on the tests before."""
+
+import copy
 
 import pytest
 
 from tests import checks
 
 KEY = "gradient_checks"
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers(request):
+    """A module's ``RNG`` gives each of its tests the same numbers, whichever ran before."""
+    rng = getattr(request.module, "RNG", None)
+    if rng is not None:
+        first = request.module.__dict__.setdefault("_rng_at_first", copy.deepcopy(rng))
+        rng.bit_generator.state = first.bit_generator.state
 
 
 def pytest_sessionfinish(session):

@@ -289,6 +289,15 @@ def address_or_0(array: np.ndarray | None) -> int:
     return 0 if array is None else address(array)
 
 
+def put_addresses(
+    args: np.ndarray, slots: Sequence[int], arrays: Sequence[np.ndarray | None]
+) -> None:
+    """Put the addresses of operands that may be left out into their slots."""
+    for slot, array in zip(slots, arrays, strict=True):
+        if array is not None:
+            args[slot] = address(array)
+
+
 def bits(value: float) -> int:
     """The bits of a float64 as an integer: how a kernel gets a number."""
     number: int = _INT64.unpack(_FLOAT64.pack(value))[0]

@@ -18,6 +18,7 @@ from .cpu.winograd import BLOCKS, INPUTS, PACK, PANELS, WEIGHTS
 from .launch import UINT8, Workspace
 
 enabled = True
+_EPILOGUE = kernels.SCALE, kernels.SHIFT, kernels.RESIDUAL, kernels.CLAMP
 
 MIN_CHANNELS = 16
 MIN_SIDE = 4
@@ -79,14 +80,7 @@ def convolve(
     )
     address, args = launch.address, layout.args.copy()
     args[kernels.X], args[kernels.OUT], args[kernels.W] = address(x), address(out), address(w)
-    if scale is not None:
-        args[kernels.SCALE] = address(scale)
-    if shift is not None:
-        args[kernels.SHIFT] = address(shift)
-    if residual is not None:
-        args[kernels.RESIDUAL] = address(residual)
-    if clamp is not None:
-        args[kernels.CLAMP] = address(clamp)
+    launch.put_addresses(args, _EPILOGUE, (scale, shift, residual, clamp))
     weights = _weights(layout, args, kept, workspace)
     memory = workspace((layout.nbytes,), UINT8)
     start = address(memory)

@@ -1,5 +1,7 @@
 """Tensors on a device: where they are, moving them, what is refused, memory."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -291,6 +293,7 @@ def test_memory_is_counted_by_device():
     def live(name):
         return numgrad.memory.stats("cuda")["by_category"][name]["live_bytes"]
 
+    gc.collect()  # not what earlier tests left in cycles
     on_cpu = numgrad.memory.stats()["live_bytes"]
     start, parameters = cuda.memory_allocated(), live("parameter")
     layer = nn.Linear(16, 8).cuda()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit, types
 
-from numgrad.kernels import convolution, launch, native, store, winograd
+from numgrad.kernels import convolution, convolution_layout, launch, native, store, winograd
 from numgrad.kernels.cpu import slots, vector
 from numgrad.kernels.cpu.slots import Slots
 from numgrad.kernels.reference import convolution as reference
@@ -73,7 +73,7 @@ class Split:
         return self.workers
 
     address = staticmethod(launch.address)
-    address_or_0 = staticmethod(launch.address_or_0)
+    put_addresses = staticmethod(launch.put_addresses)
 
 
 @pytest.fixture
@@ -83,10 +83,22 @@ def split(monkeypatch):
     def use(workers):
         stand_in = Split(workers)
         monkeypatch.setattr(convolution, "launch", stand_in)
-        monkeypatch.setattr(convolution, "PARALLEL_MIN", 0)
+        monkeypatch.setattr(convolution_layout, "PARALLEL_MIN", 0)
+        forget_layouts()
         return stand_in
 
-    return use
+    yield use
+    forget_layouts()
+
+
+def forget_layouts():
+    """Those kept were made with other constants."""
+    for kept in (
+        convolution_layout.of_convolution,
+        convolution_layout.of_phases,
+        convolution_layout.of_weight,
+    ):
+        kept.cache_clear()
 
 
 def laid_out(array, layout):
