@@ -26,6 +26,7 @@ import numpy as np
 from ..graph.apply import apply
 from ..graph.errors import DtypeError, RangeError, ShapeError, expected, shown
 from ..graph.mode import composite
+from ..graph.value import Value
 from ..kernels import convolution as kernels
 from .attributes import FORMS, length, lengths
 from .derived import Derived
@@ -38,17 +39,15 @@ from .reduction import sum_over
 
 
 def _planes(array: np.ndarray) -> np.ndarray:
-    """With two spatial axes, the first of length 1 if there was one only; no copy."""
-    return array if array.ndim == 4 else array[:, :, None]
+    """With two spatial axes where there is one: the first of length 1; no copy."""
+    return array[:, :, None]
 
 
-def _geometry(
-    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], groups: int
-) -> dict[str, Any]:
-    """The attributes as the kernels take them: pairs."""
-    if len(stride) == 1:
-        stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
-    return _named(stride, padding, dilation, groups)
+def _pairs(
+    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """The attributes for planes, where there is one spatial axis."""
+    return (1, *stride), (0, *padding), (1, *dilation)
 
 
 def _shift(bias: np.ndarray | None) -> np.ndarray | None:
@@ -106,11 +105,13 @@ def convolution(out, x, weight, bias=None, *, size, stride, padding, dilation, g
     """``out[n, k, i, j] = Σ x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw] · weight[k, c, r, s]``
     over the c of k's group, r and s, with zeros outside x, ``+ bias[k]``; operands of any strides,
     without copies. ``size`` may be less or more than what fits: beyond the end x is 0, too."""
-    attrs = _geometry(stride, padding, dilation, groups)
-    kept = Derived(weight, lasting=not record)
+    kept, shift = Derived(weight, lasting=not record), _shift(bias)
+    if len(stride) == 1:
+        stride, padding, dilation = _pairs(stride, padding, dilation)
+        out, x, weight = _planes(out), _planes(x), _planes(weight)
     kernels.convolve(
-        _planes(out), _planes(x), _planes(weight), **attrs, workspace=workspace, kept=kept,
-        shift=_shift(bias),
+        out, x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups,
+        workspace=workspace, kept=kept, shift=shift,
     )  # fmt: skip
 
 
@@ -129,11 +130,13 @@ def convolution_transposed(out, x, weight, bias=None, *, size, stride, padding, 
     """The adjoint of `convolution` in its x: each ``x[n, k, i, j] · weight[k, c, r, s]`` is added
     to ``out[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]`` if that is inside, and ``bias[c]`` to all.
     """
-    attrs = _geometry(stride, padding, dilation, groups)
     kept = Derived(weight, lasting=False)  # mostly this is a gradient, and the weight in training
+    if len(stride) == 1:
+        stride, padding, dilation = _pairs(stride, padding, dilation)
+        out, x, weight = _planes(out), _planes(x), _planes(weight)
     kernels.convolve_transposed(
-        _planes(out), _planes(x), _planes(weight), **attrs, workspace=workspace, kept=kept,
-        shift=_shift(bias),
+        out, x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups,
+        workspace=workspace, kept=kept, shift=_shift(bias),
     )  # fmt: skip
 
 
@@ -150,8 +153,13 @@ def convolution_transposed(out, x, weight, bias=None, *, size, stride, padding, 
 def convolution_weight(out, x, y, *, size, stride, padding, dilation, groups):
     """The adjoint of `convolution` in its weight: ``out[k, c, r, s]`` is the sum over n, i, j of
     ``y[n, k, i, j] · x[n, c, i·sh + r·dh - ph, j·sw + s·dw - pw]``."""
-    attrs = _geometry(stride, padding, dilation, groups)
-    kernels.weight_gradient(_planes(out), _planes(x), _planes(y), **attrs, workspace=workspace)
+    if len(stride) == 1:
+        stride, padding, dilation = _pairs(stride, padding, dilation)
+        out, x, y = _planes(out), _planes(x), _planes(y)
+    kernels.weight_gradient(
+        out, x, y, stride=stride, padding=padding, dilation=dilation, groups=groups,
+        workspace=workspace,
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------- checks
@@ -174,8 +182,9 @@ def _groups(op: str, groups: Any, weight: Any) -> int:
 
 def _operands(op: str, n: int, x: Any, weight: Any, bias: Any) -> None:
     """Raise unless the operands are tensors of one floating dtype with the axes they need."""
-    tensor_operand(op, x)
-    tensor_operand(op, weight, "weight")
+    if not isinstance(x, Value) or not isinstance(weight, Value):
+        tensor_operand(op, x)
+        tensor_operand(op, weight, "weight")
     axes = len(x.shape)
     if axes != n + 2 and axes != n + 1:
         raise ShapeError(expected(op, FORMS[n], "x", shown(x), "unsqueeze or reshape it"))
@@ -279,9 +288,11 @@ def _conv(
     groups: Any,
 ) -> Any:
     _operands(op, n, x, weight, bias)
-    groups = _groups(op, groups, weight)
+    if groups != 1 or type(groups) is not int:
+        groups = _groups(op, groups, weight)
     _check_channels(op, x, n, weight.shape[1] * groups, weight, groups)
-    _check_bias(op, bias, weight.shape[0])
+    if bias is not None:
+        _check_bias(op, bias, weight.shape[0])
     stride = lengths(op, "stride", stride, n, 1)
     dilation = lengths(op, "dilation", dilation, n, 1)
     if padding == "same":
@@ -292,8 +303,13 @@ def _conv(
         )
     else:
         before = after = lengths(op, "padding", 0 if padding == "valid" else padding, n, 0)
-    size = _size(op, n, x.shape, weight.shape, stride, before, after, dilation)
-    attrs = {"size": size, **_named(stride, before, dilation, groups)}
+    attrs = {
+        "size": _size(op, n, x.shape, weight.shape, stride, before, after, dilation),
+        "stride": stride,
+        "padding": before,
+        "dilation": dilation,
+        "groups": groups,
+    }
     return _batched(convolution, n, x, weight, bias, attrs)
 
 
