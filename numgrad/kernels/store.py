@@ -24,6 +24,7 @@ warning, never an error.
 import contextlib
 import dataclasses
 import functools
+import gc
 import hashlib
 import logging  # noqa: F401
 import os
@@ -286,6 +287,20 @@ def _discard_unsealed(folder: pathlib.Path) -> bool:
 _unwritable = False
 
 
+@contextlib.contextmanager
+def _compiling(title: str) -> Iterator[None]:
+    """Tell of the compilation, and collect no garbage meanwhile: collections look through all that
+    Numba makes again and again, for a tenth of the time. No thread forks now: the lock is held."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with progress.compiling(title):
+            yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def _compile(build: _Build, folder: pathlib.Path | None, title: str) -> Any:
     """What ``build`` makes, from the cache in ``folder`` if it is sealed there, else compiled.
 
@@ -310,7 +325,7 @@ def _compile(build: _Build, folder: pathlib.Path | None, title: str) -> Any:
                 _warn_once(f"numgrad found a damaged kernel in {folder} and compiles it again")
             there = any(folder.glob("*/*.nbi"))
             if there or not _unwritable:
-                with contextlib.nullcontext() if there else progress.compiling(title):
+                with contextlib.nullcontext() if there else _compiling(title):
                     compiled, hits = build(folder)
                 if not hits:
                     _seal(folder)
@@ -319,7 +334,7 @@ def _compile(build: _Build, folder: pathlib.Path | None, title: str) -> Any:
         except Exception as error:
             failed = error  # of the cache or of the compilation: without a cache we shall know
     if compiled is None:
-        with progress.compiling(title):
+        with _compiling(title):
             compiled, hits = build(None)
     if failed is not None:
         _unwritable = True

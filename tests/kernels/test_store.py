@@ -3,6 +3,7 @@
 What the store does is seen by a new process only, so most tests run small programs.
 """
 
+import gc
 import json
 import os
 import pathlib
@@ -486,6 +487,33 @@ def test_threads_compile_at_once(own_folder):
     expected = [[1001 + i for i in range(5)], [1002 + i for i in range(5)]]
     assert all(answer == expected for answer in answers)
     assert store.stats.compiled + store.stats.hits - before <= 3  # two kernels, perhaps a launcher
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_no_garbage_is_collected_while_compiling(enabled, fails):
+    def inside():
+        assert not gc.isenabled()
+        if fails:
+            raise KeyboardInterrupt
+
+    def compile_twice():
+        with store._compiling("one"):
+            with store._compiling("one that it needs"):
+                pass
+            inside()
+
+    try:
+        if not enabled:
+            gc.disable()
+        if fails:
+            with pytest.raises(KeyboardInterrupt):
+                compile_twice()
+        else:
+            compile_twice()
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
 
 
 def test_failed_compilation_leaves_nothing(own_folder):
