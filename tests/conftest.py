@@ -1,8 +1,6 @@
 """Session-wide hooks: the count of gradient checks, also across the workers of pytest-xdist; and
 numbers that do not depend on the tests before."""
 
-import copy
-
 import pytest
 
 from tests import checks
@@ -15,8 +13,8 @@ def _same_numbers(request):
     """A module's ``RNG`` gives each of its tests the same numbers, whichever ran before."""
     rng = getattr(request.module, "RNG", None)
     if rng is not None:
-        first = request.module.__dict__.setdefault("_rng_at_first", copy.deepcopy(rng))
-        rng.bit_generator.state = first.bit_generator.state
+        names = vars(request.module)
+        rng.bit_generator.state = names.setdefault("_RNG_STATE", rng.bit_generator.state)
 
 
 def pytest_sessionfinish(session):

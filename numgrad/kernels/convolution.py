@@ -69,7 +69,7 @@ def convolve_transposed(
     convolution of g with those taps in reverse order.
     """
     turned = _grouped(w, groups).transpose(0, 2, 1, 3, 4)
-    if out.size and _fuses(out, w, stride, dilation, groups):
+    if out.size and _fuses(out, w, stride, dilation):
         threads = launch.get_num_threads()
         layout = layouts.of_phases(*_forms(out, g, turned), out.itemsize, stride, padding, threads)
         _run(layout, out, g, turned, workspace, kept, shift=shift)
@@ -157,7 +157,7 @@ def _phases(
     return found
 
 
-def _fuses(out: np.ndarray, w: np.ndarray, stride: Pair, dilation: Pair, groups: int) -> bool:
+def _fuses(out: np.ndarray, w: np.ndarray, stride: Pair, dilation: Pair) -> bool:
     """Whether all phases may be one launch of ``transposed_*``, and had better be."""
     return (
         stride in ((1, 2), (2, 2))
@@ -221,13 +221,14 @@ def _run(
     address, args, workers = launch.address, layout.args.copy(), layout.workers
     args[slots.OUT], args[slots.X], args[slots.W] = address(out), address(x), address(w)
     launch.put_addresses(args, _EPILOGUE, (scale, shift, residual, clamp))
-    nbytes = layout.workspace_bytes
+    nbytes, pack = layout.workspace_bytes, layout.pack
+    keep = kept if out.itemsize == 4 else None  # what is kept is of float32
+    memory = None
     if nbytes:
-        keep = kept if out.itemsize == 4 else None
         memory = workspace((nbytes + (layout.packed_bytes if keep is None else 0),), UINT8)
         args[slots.WORKSPACE] = address(memory)
-    if layout.pack is not None:
-        pack = layout.pack
+    if pack is not None:
+        assert memory is not None
 
         def fill(array: np.ndarray) -> None:
             args[slots.PACKED] = address(array)
@@ -237,7 +238,6 @@ def _run(
             array = memory[nbytes:]
             fill(array)
         else:
-            view = address(w), *layout.view
-            array = keep(view, layout.packed_bytes // 4, fill)
+            array = keep(("packed", address(w), *layout.view), layout.packed_bytes // 4, fill)
         args[slots.PACKED] = address(array)
     launch.ranged(layout.kernel, args, layout.items, workers=workers)

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import convolution_plan as plans
 from .cpu import convolution, depthwise, transposed
-from .cpu import slots as places
+from .cpu import slots as names
 from .cpu.slots import Slots
 from .store import Handwritten
 
@@ -171,8 +171,8 @@ def _layout(
         return layout
     name = "pack_transposed" if more else "pack_weights"
     view = (
-        len(more), *slots[places.GROUPS : places.HEIGHT], *slots[places.TAPS_H : places.STRIDE_H],
-        *slots[places.W_GROUP : places.OUT], *more[2:],
+        len(more), *slots[names.GROUPS : names.HEIGHT], *slots[names.TAPS_H : names.STRIDE_H],
+        *slots[names.W_GROUP : names.OUT], *more[2:],
     )  # fmt: skip
     taps = shape.taps_h * shape.taps_w if taps is None else taps
     return layout._replace(
@@ -208,7 +208,7 @@ def _frame(slots: Ints) -> tuple[plans.Shape, bool, tuple[int, int, int]]:
     that then count."""
     shape = plans.Shape(*slots[: len(plans.Shape._fields)])
     padding = slots[len(shape) : len(shape) + 2]
-    x_n, x_c, x_h, x_w = slots[places.X_N : places.X_W + 1]
+    x_n, x_c, x_h, x_w = slots[names.X_N : names.X_W + 1]
     fits = (
         shape.out_height + (shape.taps_h - 1) * shape.dilation_h <= shape.height
         and shape.out_width + (shape.taps_w - 1) * shape.dilation_w <= shape.width
@@ -241,7 +241,6 @@ def _window(stride: int, padding: int, taps: int) -> tuple[list[list[tuple[int, 
     return placed, -least, greatest - least + 1
 
 
-@functools.lru_cache(1024)
 def _windows(stride: Pair, padding: Pair, taps: Pair) -> tuple[tuple[int, ...], Pair, Pair]:
     """What follows the slots of ``transposed_*`` from the number of phases on; the padding and
     taps of the window."""

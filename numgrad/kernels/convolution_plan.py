@@ -1,6 +1,5 @@
 """How convolutions are split into chunks and items, and what workspace they need."""
 
-import functools
 from typing import NamedTuple
 
 from .cpu import vector as v
@@ -97,7 +96,6 @@ def _row_tiles(rows: int) -> tuple[int, int]:
     return large, tiles
 
 
-@functools.lru_cache(4096)
 def plan(
     shape: Shape, in_place: bool, x_strides: tuple[int, int, int], itemsize: int, packed: bool
 ) -> Plan:
@@ -133,12 +131,13 @@ def plan(
     size = 0 if in_place else frame.bytes(images, rows, columns, itemsize)
     panels = table + part_bytes(size + nr * itemsize)
     each = nr * channels * taps * itemsize
-    tiles = MOST_TILES
+    tiles, packed_tiles = MOST_TILES, int(in_place)  # of the frame read directly: the last, if x's
     if not direct:
         tiles = 1
         if blocks == 1 and channels * taps <= TOGETHER_DEPTH:
             tiles = max(1, min(MOST_TILES, TOGETHER_BYTES // max(1, each)))
-    sums = panels + part_bytes(0 if direct and not in_place else tiles * each)
+        packed_tiles = tiles
+    sums = panels + part_bytes(packed_tiles * each)
     held = -(-places // nr) * row_tiles if blocks > 1 else 1
     whole = sums + part_bytes(held * BLOCK_ROWS * nr * itemsize)
     return Plan(
@@ -148,7 +147,6 @@ def plan(
     )  # fmt: skip
 
 
-@functools.lru_cache(4096)
 def plan_transposed(
     shape: Shape,
     in_place: bool,
@@ -185,7 +183,6 @@ def plan_transposed(
     )  # fmt: skip
 
 
-@functools.lru_cache(4096)
 def plan_weight(
     shape: Shape, in_place: bool, x_strides: tuple[int, int, int], itemsize: int
 ) -> Plan:

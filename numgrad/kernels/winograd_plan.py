@@ -81,7 +81,6 @@ class Plan(NamedTuple):
         return up(TILE * self.segment + 2, v.lanes_of(4))
 
 
-@functools.lru_cache(4096)
 def plan(images: int, channels: int, outputs: int, out_height: int, out_width: int) -> Plan:
     """How a convolution is cut up."""
     lanes = v.lanes_of(4)

@@ -58,7 +58,7 @@ def simple(*options: Any) -> bool:
 def zeros_of(param: Tensor, state: dict[str, Any], names: Sequence[str]) -> None:
     """Put the tensors of zeros that are missing into a parameter's state."""
     for name in names:
-        if name and name not in state:
+        if state.get(name) is None:
             state[name] = zeros_like(param)
             state[name].storage.move_to(storage.OPTIMIZER)
 

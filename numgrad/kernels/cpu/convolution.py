@@ -31,6 +31,7 @@ from .patches import (
     cut_tile,
     epilogue_of,
     pack_tile,
+    part_of,
     read_frame,
     store_even_some,
     write_table,
@@ -366,8 +367,6 @@ def _convolution_block(t, args, group, chunk, t0, t1, workspace, epilogue):
 def _convolution(t, args, lo, hi, worker):
     epilogue = epilogue_of(args, stack(EPILOGUE_BYTES))
     workspace = load_i64(args, slots.WORKSPACE) + worker * load_i64(args, slots.WORKSPACE_BYTES)
-    parts, chunks = load_i64(args, slots.PARTS), load_i64(args, slots.CHUNKS)
-    tiles, tiles_all = load_i64(args, slots.PART_TILES), load_i64(args, slots.ROW_TILES)
     k = (
         load_i64(args, slots.FRAME_CHANNELS)
         * load_i64(args, slots.TAPS_H)
@@ -377,13 +376,8 @@ def _convolution(t, args, lo, hi, worker):
     for p in range(k):
         store_i64(workspace, k + p, p * VECTORS * v.lanes(t))
     while lo < hi:
-        block = lo // parts
-        stop = v.least(hi, (block + 1) * parts)
-        group = block // chunks
-        t0 = (lo - block * parts) * tiles
-        t1 = v.least((stop - block * parts) * tiles, tiles_all)
-        _convolution_block(t, args, group, block - group * chunks, t0, t1, workspace, epilogue)
-        lo = stop
+        group, chunk, t0, t1, lo = part_of(args, lo, hi)
+        _convolution_block(t, args, group, chunk, t0, t1, workspace, epilogue)
 
 
 @for_this_cpu

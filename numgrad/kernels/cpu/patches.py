@@ -129,6 +129,20 @@ def chunk_of(args, chunk):
     return n, i, j, images, v.least(rows, oh - i), v.least(columns, ow - j)
 
 
+@njit(inline="always")
+def part_of(args, lo, hi):
+    """Of the items [lo, hi), those of the first group and chunk: its group, its chunk, the tiles
+    [t0, t1) of rows, and the item where they end."""
+    parts, chunks = load_i64(args, slots.PARTS), load_i64(args, slots.CHUNKS)
+    tiles = load_i64(args, slots.PART_TILES)
+    block = lo // parts
+    stop = v.least(hi, (block + 1) * parts)
+    group = block // chunks
+    t0 = (lo - block * parts) * tiles
+    t1 = v.least((stop - block * parts) * tiles, load_i64(args, slots.ROW_TILES))
+    return group, block - group * chunks, t0, t1, stop
+
+
 @subroutine
 def write_table(args, target):
     """For each channel and tap, how far from the place of a pixel in the frame its element is."""

@@ -16,7 +16,7 @@ from . import slots
 from . import vector as v
 from .convolution import BLOCK_ROWS, CUTS_BYTES, KEEPS, RUN_BYTES, _first_row, _panel_at
 from .indirect import product_keeping, product_narrow, product_packed, product_strided
-from .patches import chunk_of, cut_tile, pack_tile, read_frame, write_table
+from .patches import chunk_of, cut_tile, pack_tile, part_of, read_frame, write_table
 from .subroutine import subroutine
 from .tile import DIRECT_ROWS, MR, VECTORS, pack
 from .vector import for_this_cpu
@@ -192,7 +192,7 @@ def _finish_phases(t, args, tile, rows, channel, p, columns):
 
 @subroutine
 def _phase_products(
-    t, args, group, tile, phase, c0, c1, b, b_at, tables, columns, sums, at, fresh, cuts, panel
+    t, args, group, tile, phase, c0, c1, b, tables, columns, sums, at, fresh, cuts, panel
 ):
     """The sums of a phase for a tile of rows at ``sums[at]``: channels [c0, c1) added to them. What
     has no taps is 0, and is already unless ``fresh``. With ``cuts`` the phase has all taps of the
@@ -214,22 +214,20 @@ def _phase_products(
                 v.store(sums, at + q, v.splat(t))
     elif cuts:
         product_keeping(
-            t, a, a_at, 1, step, todo, b, b_at, table, kc, cuts, panel, sums, at, nr, sums, at, c0
+            t, a, a_at, 1, step, todo, b, 0, table, kc, cuts, panel, sums, at, nr, sums, at, c0
         )
     elif columns <= v.lanes(t):
         for r in range(0, todo, DIRECT_ROWS):
             product_narrow(
-                t, a, a_at + r, 1, step, v.least(todo - r, DIRECT_ROWS), b, b_at, table, kc, 0, 0,
+                t, a, a_at + r, 1, step, v.least(todo - r, DIRECT_ROWS), b, 0, table, kc, 0, 0,
                 sums, at + r * nr, nr, sums, at + r * nr, c0,
             )  # fmt: skip
     elif step == DIRECT_ROWS:
         product_strided(
-            t, a, a_at, 1, step, todo, b, b_at, table, kc, 0, 0, sums, at, nr, sums, at, c0
+            t, a, a_at, 1, step, todo, b, 0, table, kc, 0, 0, sums, at, nr, sums, at, c0
         )
     else:
-        product_packed(
-            t, a, a_at, 1, step, todo, b, b_at, table, kc, 0, 0, sums, at, nr, sums, at, c0
-        )
+        product_packed(t, a, a_at, 1, step, todo, b, 0, table, kc, 0, 0, sums, at, nr, sums, at, c0)
 
 
 @subroutine
@@ -276,14 +274,14 @@ def _transposed_block(t, args, group, chunk, t0, t1, workspace, tables):
                 channel = group * load_i64(args, slots.ROWS) + row
                 if keeps and tile == t0:
                     _phase_products(
-                        t, args, group, tile, full, c0, c1, frame, 0, workspace, count, sums,
+                        t, args, group, tile, full, c0, c1, frame, workspace, count, sums,
                         at + full * BLOCK_ROWS * nr, 0, cuts, panel,
                     )  # fmt: skip
                 for f in range(phases):
                     if f != full or keeps == 0 or tile > t0:
                         fresh = c0 == 0 and (held or (q == 0 and tile == t0))
                         _phase_products(
-                            t, args, group, tile, f, c0, c1, panel, 0, tables, count, sums,
+                            t, args, group, tile, f, c0, c1, panel, tables, count, sums,
                             at + f * BLOCK_ROWS * nr, fresh, 0, panel,
                         )  # fmt: skip
                 if c1 == depth:
@@ -294,8 +292,6 @@ def _transposed_block(t, args, group, chunk, t0, t1, workspace, tables):
 @njit(inline="always")
 def _transposed(t, args, lo, hi, worker):
     workspace = load_i64(args, slots.WORKSPACE) + worker * load_i64(args, slots.WORKSPACE_BYTES)
-    parts, chunks = load_i64(args, slots.PARTS), load_i64(args, slots.CHUNKS)
-    tiles, tiles_all = load_i64(args, slots.PART_TILES), load_i64(args, slots.ROW_TILES)
     channels, phases = load_i64(args, slots.FRAME_CHANNELS), load_i64(args, PHASES)
     window = load_i64(args, slots.TAPS_H) * load_i64(args, slots.TAPS_W)
     tables = workspace + 8 * channels * window
@@ -308,13 +304,8 @@ def _transposed(t, args, lo, hi, worker):
                 p = channels * before + c * (after - before) + tap - before
                 store_i64(tables, p, place * VECTORS * v.lanes(t))
     while lo < hi:
-        block = lo // parts
-        stop = v.least(hi, (block + 1) * parts)
-        group = block // chunks
-        t0 = (lo - block * parts) * tiles
-        t1 = v.least((stop - block * parts) * tiles, tiles_all)
-        _transposed_block(t, args, group, block - group * chunks, t0, t1, workspace, tables)
-        lo = stop
+        group, chunk, t0, t1, lo = part_of(args, lo, hi)
+        _transposed_block(t, args, group, chunk, t0, t1, workspace, tables)
 
 
 @for_this_cpu
