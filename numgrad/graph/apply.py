@@ -411,8 +411,9 @@ def wrote(x: Value, op: str) -> None:
     """Note a write to ``x``'s memory: both counters, and who wrote.
 
     It is noted before the write, which may be interrupted: a signal that comes while a kernel runs
-    raises behind it, when memory has changed. ``storage.writes`` is counted once more behind it,
-    whatever happened, since another thread may have read half-written memory: see :class:`writing`.
+    raises behind it, when memory has changed. Who runs a kernel counts ``storage.writes`` once more
+    behind it, whatever happened, since another thread may have read half-written memory: `writing`
+    does both.
     """
     group = x.group
     group.version += 1

@@ -88,7 +88,7 @@ def product(
 ) -> None:
     """``out = x @ y (+ bias)`` of matrices, or of batches of them of one length: one launch.
 
-    Any strides; ``bias`` (n,) is contiguous. All are of one dtype, and out is not empty.
+    Any strides; ``bias`` (n,) is contiguous. All are of one dtype. An empty out is left alone.
     """
     dtype = out.dtype
     kernel, shift = _KERNELS[dtype]

@@ -1,4 +1,4 @@
-"""What is derived from a weight and kept between calls, such as its transform for Winograd.
+"""What is derived from a weight and kept between calls: its transform for Winograd, packed panels.
 
 It is kept as long as the weight's storage lives and nobody has written to it: ``storage.writes``
 counts every write through any handle, the making of every NumPy alias, and that an address was

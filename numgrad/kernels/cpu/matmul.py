@@ -164,6 +164,7 @@ def _gemm_block(
     depths = v.greatest(1, (k + KC - 1) // KC)
     depth = ((k + depths - 1) // depths + 15) // 16 * 16
     rows = i1 - i0
+    # `plan` gives bytes by these very conditions: what is packed fits the stack, or x stays in place.
     room = rows <= MC and (depth * (rows + MR + nr) + 32) * bytes_ < STACK_BYTES
     direct_x = not room and j1 - j0 <= DIRECT_VECTORS * size and rows <= DIRECT_MOST
     direct_x = x_column == 1 and (direct_x or j1 - j0 <= 2 * nr)
@@ -422,8 +423,10 @@ _integers = _driver(_integer_block, _integer_block, _integer_block, False)
 def gemm_float32(args, lo, hi, worker):
     """``out[b, i, j] = sum_p x[b, i, p] * y[b, p, j] (+ bias[j]) (+ out[b, i, j])``, float32.
 
-    Args: the address of the int64 :class:`Slots`. Items, and the bytes of workspace a worker needs,
-    are those of :func:`plan`; any split of [0, items) into ranges gives the same bits.
+    Args: the address of the int64 :class:`Slots`. Items are those of :func:`plan`, and so are the
+    bytes of workspace a worker needs: which of the three depends on whether rows of x and of out
+    are contiguous, and 0 means that the kernel's own stack will do. Any split of [0, items) into
+    ranges gives the same bits.
 
     Strides: any, for each of x, y and out: 0, negative, of the batch too. Fastest where one of the
     two strides of each operand is 1. No element of out may be reached twice.
@@ -431,12 +434,13 @@ def gemm_float32(args, lo, hi, worker):
     Not checked: addresses, shapes, that out overlaps neither x, y nor bias, that the workspace is
     there and no other worker's. k may be 0; where m, n or the batch is 0 there are no items.
 
-    Reads the strip's rows or columns of one operand once (of x, once for every 2048 of n), the
-    other operand once a range, and out with beta 1 or where k > KC. Writes out once for every KC
-    of k.
+    Reads the strip's rows or columns of one operand once (of x, once for every 2048 of n, or once a
+    panel of columns where it is read in place), the other operand once a range, and out with beta 1
+    or where k > KC. Writes out once for every KC of k.
 
     Rounding: products are added in order of p, by FMA where there is one, in partial sums of up to
-    KC; where m or n is 1, or no more than FEW, all in order, or each lane of a vector for itself.
+    KC; where m or n is 1 all in order, and where m or n is no more than FEW and k is whole vectors
+    of contiguous operands, each lane of a vector for itself.
     The error is within that of any order: ``(k + 2) · eps/2 · (|x| @ |y| + |bias| + |out|)``.
     """
     _floats(np.float32(0), args, lo, hi, worker)

@@ -58,13 +58,14 @@ class Slots(NamedTuple):
     """Address of two elements, the least and the greatest result, or 0."""
     workspace: int = 0
     workspace_bytes: int = 0
-    """Bytes of workspace for each worker; worker w owns the w-th part, which starts with a table
-    of one displacement for each product of an element."""
+    """Bytes of workspace for each worker; worker w owns the w-th part, which starts with tables of
+    displacements: where an element's products are in the frame, then where they are in a panel."""
     frames: int = 0
     """Bytes from there to the frame, and to what is packed a tile or a chunk at a time."""
     panels: int = 0
     packed: int = 0
-    """Address of w packed by ``pack_weights_*``, or 0: w is read where it is."""
+    """Address of w packed by ``pack_weights_*`` or ``pack_transposed_*``, or 0: w is read where it
+    is."""
     chunk_images: int = 1
     """The part of out that is done at a time: whole images, or rows of one, or columns of one."""
     chunk_rows: int = 1
@@ -78,11 +79,13 @@ class Slots(NamedTuple):
     """Items a chunk has, and the tiles of rows of each."""
     part_tiles: int = 1
     tiles: int = 1
-    """Tiles of pixels whose products are computed before w is read again."""
+    """Tiles of pixels whose products are computed before w is read again; in
+    ``convolution_weight_*`` the items of a block; unused by ``transposed_*``."""
     sums: int = 0
     """Bytes from the start of a worker's workspace to its sums."""
     direct: int = 0
-    """1: products read the frame; 0: what a tile of pixels reads is packed."""
+    """1: products read the frame; 0: what a tile of pixels reads is packed. ``convolution_*`` alone
+    has the choice."""
     in_place: int = 0
     """1: x itself is the frame, whose strides are those of x."""
     frame_h: int = 1

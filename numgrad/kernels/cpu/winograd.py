@@ -10,7 +10,8 @@ There are two orders, of the same bits, since an element's products are added in
 * many tiles: a worker takes *blocks* of units, transforms them and goes through all panels, so that
   what it reads stays in its cache;
 * few tiles, or weights too large to be kept transformed: all inputs first, channel by channel, then
-  panel by panel, each with its weights, which are transformed as they come if need be.
+  panel by panel, each with its weights, which are transformed as they come if need be: some
+  channels at a time into the workspace, or, where tiles are few, in registers.
 """
 
 from typing import NamedTuple
@@ -88,7 +89,8 @@ class Slots(NamedTuple):
     taps: int
     """Address of all taps, (panel, channel, tap, 2 vectors), or 0."""
     inputs: int
-    """Address of the transformed inputs, shared by all workers; unused by BLOCKS."""
+    """Address of the transformed inputs that INPUTS made for all workers; 0: PANELS transforms them
+    itself, once a range, at the start of the worker's workspace. Unused by BLOCKS."""
     input_block: int
     """Elements from one vector of channels of them to the next, and from a position to the next."""
     input_position: int
@@ -512,8 +514,9 @@ def winograd_float32(args, lo, hi, worker):
 
     Not checked: addresses, shapes, overlap of out with anything, that the weights are those of w.
 
-    Reads x and w once (w once a call by WEIGHTS or PACK where it is kept), the transformed weights
-    once a block or the transformed inputs once a panel; writes out once.
+    Reads x once (by PANELS without ``inputs`` once a range) and w once (once a call by WEIGHTS or PACK
+    where that is kept), the transformed weights once a block or the transformed inputs once a panel;
+    writes out once.
 
     Rounding: products are added in order of channels, by FMA where there is one; the transforms
     round in between, see docs/decisions.md for the errors. An input that is not finite makes whole
