@@ -164,7 +164,7 @@ def _gemm_block(
     depths = v.greatest(1, (k + KC - 1) // KC)
     depth = ((k + depths - 1) // depths + 15) // 16 * 16
     rows = i1 - i0
-    # `plan` gives bytes by these very conditions: what is packed fits the stack, or x stays in place.
+    # `plan` gives bytes by these conditions: what is packed fits the stack, or x stays in place.
     room = rows <= MC and (depth * (rows + MR + nr) + 32) * bytes_ < STACK_BYTES
     direct_x = not room and j1 - j0 <= DIRECT_VECTORS * size and rows <= DIRECT_MOST
     direct_x = x_column == 1 and (direct_x or j1 - j0 <= 2 * nr)
