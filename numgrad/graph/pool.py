@@ -146,7 +146,7 @@ class Pool:
         # Reentrant, with `_busy` to tell a nested call: a finaliser or a signal handler may run
         # between any two lines of `alloc`, in the same thread, and may itself want a block.
         self._lock = threading.RLock()
-        self._busy = False
+        self._busy = self._torn = False
         self._freed: deque[int] = deque()
         self._give_back = self._freed.append
         self._live: dict[int, tuple[int, int]] = {}  # start -> size, number of the alloc
@@ -169,32 +169,53 @@ class Pool:
         size = (nbytes + 63) & -64 or ALIGN_BYTES  # never 0: no two blocks share an address
         if nbytes < 0:
             raise ValueError(f"alloc: expected nbytes of 0 or more, got {nbytes}; pass a size")
-        with self._lock:
-            if self._busy:
-                return _outside(size)
-            self._busy = True
-            try:
-                freed = self._freed
-                start = freed.pop() if freed else -1
-                # The block that died last is still in the cache: of the right size, it is the one.
-                if start < 0 or size >= _LARGE_BYTES or self._live[start][0] != size:
+        start, block = -1, None
+        try:
+            with self._lock:
+                if self._busy:
+                    return _outside(size)
+                try:
+                    self._busy = True
+                    if self._torn:
+                        self._mend()
+                    freed = self._freed
+                    # The block that died last is still in the cache: of the right size, it is the
+                    # one. It is looked at first, and forgotten by nobody if a signal raises here.
+                    if freed and size < _LARGE_BYTES:
+                        start = freed[-1]
+                        if self._live[start][0] != size:
+                            start = -1
                     if start >= 0:
-                        self._take_back(start)
-                    while freed:
-                        self._take_back(freed.popleft())
-                    start = self._place(size)
-                    self._live_bytes += size
-                    if self._live_bytes > self.peak_live_bytes:
-                        self.peak_live_bytes = self._live_bytes
-                self.allocs = age = self.allocs + 1
-                self._live[start] = size, age
-                self._age_before[start + size] = age
-            finally:
-                self._busy = False
-        block = Block(size, _U8, self._slabs[start >> _SLAB_SHIFT], start & _OFFSET)
-        block._start = start
-        block._give_back = self._give_back
-        return block
+                        last = freed.pop()
+                        if last != start:  # another died meanwhile
+                            freed.remove(start)
+                            freed.append(last)
+                    else:
+                        while freed:
+                            self._take_back(freed[0])
+                            freed.popleft()
+                        start = self._place(size)
+                        self._live_bytes += size
+                        if self._live_bytes > self.peak_live_bytes:
+                            self.peak_live_bytes = self._live_bytes
+                    self.allocs = age = self.allocs + 1
+                    self._live[start] = size, age
+                    self._age_before[start + size] = age
+                except MemoryError:
+                    raise
+                except BaseException:
+                    self._torn = True
+                    raise
+                finally:
+                    self._busy = False
+            block = Block(size, _U8, self._slabs[start >> _SLAB_SHIFT], start & _OFFSET)
+            block._start = start
+            block._give_back = self._give_back
+            return block
+        except BaseException:  # a signal may raise between any two lines
+            if start >= 0 and getattr(block, "_give_back", None) is None:
+                self._give_back(start)
+            raise
 
     @property
     def live_bytes(self) -> int:
@@ -225,16 +246,58 @@ class Pool:
         with self._lock:
             if self._busy:
                 return
-            self._busy = True
             try:
+                self._busy = True
+                if self._torn:
+                    self._mend()
                 while self._freed:
-                    self._take_back(self._freed.popleft())
+                    self._take_back(self._freed[0])
+                    self._freed.popleft()
                 if release:
                     self._release()
+            except BaseException:
+                self._torn = True
+                raise
             finally:
                 self._busy = False
 
     # Everything below runs with the lock held and `_busy` set.
+
+    def _mend(self) -> None:
+        """Begin anew from what is live, after a signal that raised in the middle of a change.
+
+        Grains without live bytes are given back, and what else lies in the others is warm.
+        """
+        freed, live = self._freed, self._live
+        while freed:  # some may be live no more, or there twice
+            live.pop(freed[0], None)
+            freed.popleft()
+        warm, cold, reserved = _Ranges(), _Ranges(), 0
+        held = sorted((start, size) for start, (size, _) in live.items())
+        for number, slab in self._slabs.items():
+            at = base = number << _SLAB_SHIFT
+            end = base + slab.nbytes
+            for start, size in [*held, (end, 0)]:
+                if not base <= start <= end:
+                    continue
+                used = start // GRAIN_BYTES * GRAIN_BYTES
+                edge = min(_grains(at), end)  # up to here grains have live bytes already
+                if used > edge:
+                    if edge > at:
+                        warm.add(at, edge - at)
+                    cold.add(edge, used - edge)
+                    offset = slab.skipped_bytes + (edge & _OFFSET)
+                    slab.memory.madvise(mmap.MADV_DONTNEED, offset, used - edge)
+                    at = used
+                if start > at:
+                    warm.add(at, start - at)
+                at = start + size
+            reserved += slab.nbytes
+        self._warm, self._cold = warm, cold
+        self._age_before = {start + size: age for start, (size, age) in live.items()}
+        self._live_bytes = sum(size for size, _ in live.values())
+        self.reserved_bytes = reserved - sum(cold.size_at.values())
+        self._torn = False
 
     def _place(self, size: int) -> int:
         """Take ``size`` bytes out of the warm ranges: where they begin."""
@@ -353,8 +416,8 @@ class Pool:
             slab = whole[skipped : skipped + slab_bytes].view(_Slab)
             slab.memory, slab.skipped_bytes = memory, skipped
             start = self._next_slab << _SLAB_SHIFT
-            self._slabs[self._next_slab] = slab
-            self._next_slab += 1
+            self._next_slab += 1  # first: a number is never given twice
+            self._slabs[start >> _SLAB_SHIFT] = slab
             self._cold.add(start, slab_bytes)
             return needed, start, start
         return None

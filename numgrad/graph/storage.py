@@ -209,13 +209,14 @@ class Storage:
     def __init__(
         self, nbytes: int, category: int, owned: bool = True, account: Account | None = None
     ) -> None:
-        self.nbytes, self.category, self.counted, self.owned = nbytes, category, category, owned
+        self.nbytes, self.category, self.counted, self.owned = nbytes, category, category, False
         self.writes = self.saved = self.aliases = 0
         if owned:
             account = account or local.account
             account.bytes[category] += nbytes
             account.counts[category] += 1
             account.total = total = account.total + nbytes
+            self.owned = True  # from now on its end is counted, too
             if len(_accounts) > 1 or _folded.total:
                 total = total_bytes()
             if total > _threshold:
@@ -275,7 +276,11 @@ class Storage:
 
     # The names are bound here: at interpreter exit those of the module may be gone already.
     def __del__(self, local: _Local = local, folded: Account = _folded) -> None:
-        if self.owned:
+        try:
+            owned = self.owned
+        except AttributeError:  # a signal raised as it was made
+            return
+        if owned:
             try:
                 account = local.account
             except AttributeError:  # the thread's locals are being torn down

@@ -164,7 +164,7 @@ def _fuses(out: np.ndarray, w: np.ndarray, stride: Pair, dilation: Pair) -> bool
         and dilation == (1, 1)
         and out.strides[3] == out.itemsize
         and w.flags.c_contiguous
-        and w.shape[0] > 0
+        and w.size > 0
         and w.shape[1] >= FUSED_ROWS
     )
 

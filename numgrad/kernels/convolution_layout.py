@@ -232,8 +232,8 @@ def _window(stride: int, padding: int, taps: int) -> tuple[list[list[tuple[int, 
     before the place itself, and its length."""
     phases = [[r for r in range(taps) if (a + padding - r) % stride == 0] for a in range(stride)]
     reached = [[(a + padding - r) // stride for r in phase] for a, phase in enumerate(phases)]
-    least = min(min(places, default=0) for places in reached)
-    greatest = max(max(places, default=0) for places in reached)
+    all_reached = [place for places in reached for place in places]
+    least, greatest = min(all_reached), max(all_reached)
     placed = [
         [(r, place - least) for r, place in zip(phase, places, strict=True)]
         for phase, places in zip(phases, reached, strict=True)

@@ -288,21 +288,23 @@ def _conv(
     groups: Any,
 ) -> Any:
     _operands(op, n, x, weight, bias)
-    if groups != 1 or type(groups) is not int:
+    if type(groups) is not int or groups != 1:
         groups = _groups(op, groups, weight)
     _check_channels(op, x, n, weight.shape[1] * groups, weight, groups)
     if bias is not None:
         _check_bias(op, bias, weight.shape[0])
     stride = lengths(op, "stride", stride, n, 1)
     dilation = lengths(op, "dilation", dilation, n, 1)
-    if padding == "same":
+    if not isinstance(padding, str):
+        before = after = lengths(op, "padding", padding, n, 0)
+    elif padding == "same":
         before, after = same_padding(op, stride, dilation, weight.shape[2:])
-    elif isinstance(padding, str) and padding != "valid":
+    elif padding == "valid":
+        before = after = (0,) * n
+    else:
         raise RangeError(
             expected(op, "integers, 'valid' or 'same'", "padding", repr(padding), "use one of them")
         )
-    else:
-        before = after = lengths(op, "padding", 0 if padding == "valid" else padding, n, 0)
     attrs = {
         "size": _size(op, n, x.shape, weight.shape, stride, before, after, dilation),
         "stride": stride,

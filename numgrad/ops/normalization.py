@@ -489,6 +489,8 @@ def batch_norm(
         return normalize_channels(x, mean, var, weight, bias, eps=eps)
     if mean is not None or var is not None:
         momentum = number_momentum(op, momentum)
+    operands, attrs = (x, weight, bias, mean, var), {"momentum": momentum, "eps": eps}
+    normalize_batch.check(*operands, **attrs)  # what is refused has written nothing
     moved = [r for r in (running_mean, running_var) if r is not None and math.prod(x.shape)]
     with writing(op, moved):
-        return normalize_batch(x, weight, bias, mean, var, momentum=momentum, eps=eps)
+        return normalize_batch(*operands, **attrs)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.apply import apply, apply_in_place
+from ..graph.apply import apply, apply_in_place, check_device
 from ..graph.errors import expected, shown
 from ..graph.op import Op, Spec
 from ..graph.value import Value
@@ -65,6 +65,17 @@ class Primitive(Op):
         self.__module__ = function.__module__
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
+        attrs = {**self.defaults, **attrs} if self.defaults else attrs
+        return apply(self, self._inputs(args), attrs)
+
+    def check(self, *args: Any, **attrs: Any) -> None:
+        """Raise what a call with these arguments raises before it computes."""
+        inputs = self._inputs(args)
+        check_device(self, inputs)
+        self.infer(inputs, {**self.defaults, **attrs})
+
+    def _inputs(self, args: Sequence[Any]) -> list[Any]:
+        """All operands, None for those left out. Raises TypeError unless they are Tensors."""
         inputs = list(args[0]) if self.variadic else list(args)
         names = self.operands * len(inputs) if self.variadic else self.operands
         if len(inputs) < len(names):
@@ -72,7 +83,7 @@ class Primitive(Op):
         for name, x in zip(names, inputs, strict=True):
             if not isinstance(x, Value) and not (x is None and name in self.optional):
                 tensor_operand(self.name, x, name)
-        return apply(self, inputs, {**self.defaults, **attrs} if self.defaults else attrs)
+        return inputs
 
     def in_place(self, *inputs: Any, **attrs: Any) -> Any:
         """The op with its first operand's memory as the result."""

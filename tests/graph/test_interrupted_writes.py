@@ -187,3 +187,20 @@ def test_a_convolution_after_an_interrupted_step(behind):
         np.testing.assert_array_equal(found, nn.functional.conv2d(x, weight).numpy())
     with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
         loss.backward()
+
+
+def test_a_refused_batch_norm_has_written_nothing():
+    bn = nn.BatchNorm2d(3).eval()
+    x = numgrad.randn(4, 3, 2, 2).requires_grad_()
+    y = bn(x)
+    before = bn.running_mean._version, bn.running_mean.storage.writes
+    bn.train()
+    for wrong in (
+        numgrad.randn(1, 3, 1, 1),
+        numgrad.randn(2, 4, 2, 2),
+        numgrad.ones(2, 3, 2, 2).long(),
+    ):
+        with pytest.raises((ValueError, TypeError, RuntimeError)):
+            bn(wrong)
+    assert (bn.running_mean._version, bn.running_mean.storage.writes) == before
+    y.sum().backward()

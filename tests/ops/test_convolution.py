@@ -12,6 +12,7 @@ from numgrad.autograd import grad
 from numgrad.graph.errors import RangeError, ShapeError
 from numgrad.kernels import launch
 from numgrad.kernels.reference import convolution as reference
+from numgrad.nn import functional as F
 from numgrad.ops.convolution import convolution, convolution_transposed, convolution_weight
 from tests.checks import assert_close, layouts
 from tests.ops.convolutions import bias_of, twin
@@ -340,3 +341,24 @@ def test_wrong_dtypes(dtypes, text):
         numgrad.conv2d(operands[0], np.ones(W))
     with pytest.raises(TypeError, match="a Tensor for bias"):
         numgrad.conv2d(numgrad.ones(*X), numgrad.ones(*W), 1.0)
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation", "groups"])
+@pytest.mark.parametrize("value", [np.array([1, 1]), [True, True], True, 1.0, (1.0, 1.0), None])
+def test_attributes_that_are_no_integers(name, value):
+    x, w = numgrad.ones(1, 2, 5, 5), numgrad.ones(2, 2, 3, 3)
+    F.conv2d(x, w, stride=1, padding=1, dilation=1, groups=1)  # what equals these is known
+    with pytest.raises(
+        TypeError,
+        match=rf"^conv2d: expected (an integer|integers) for {name}, got",
+    ):
+        F.conv2d(x, w, **{name: value})
+
+
+def test_a_window_far_away_costs_nothing():
+    """The padding of a gradient with stride 2 may be far larger than the kernel."""
+    with numgrad.memory.track() as m:
+        x, w = numgrad.ones(1, 16, 8, 8, requires_grad=True), numgrad.ones(16, 16, 1, 1)
+        F.conv2d(x, w, stride=2, padding=2001)[:, :, 1000:1005, 1000:1005].sum().backward()
+    assert x.grad.sum().item() == 16 * 16 * 16
+    assert m.by_category["workspace"] < 8 << 20
