@@ -54,12 +54,6 @@ def check_beside(op: str, name: str, value: Any, shape: tuple[int, ...], x: Any)
 def check_channels(op: str, x: Any, **values: Any) -> None:
     """Raise unless x is (n, c, …) of floats, and each of ``values`` None or (c,) of x's dtype."""
     check_floating(op, x)
-    shape, dtype = x.shape[1:2], x.dtype
-    if len(x.shape) > 1 and all(
-        value is None or (value.shape == shape and value.dtype == dtype)
-        for value in values.values()
-    ):
-        return
     if len(x.shape) < 2:
         way = "add an axis for the batch with unsqueeze(0)"
         raise ShapeError(expected(op, "a tensor (n, c, …)", "x", shown(x), way))

@@ -87,22 +87,28 @@ def _panel_at(t, args, group, tile, k):
 
 
 @njit(inline="always")
+def _rows_of(args, item):
+    """Of a panel of w: its group, its tile of rows, how many rows that has and how many of them
+    exist, and where the first begins in w."""
+    panels = load_i64(args, slots.ROW_TILES)
+    group = item // panels
+    tile = item - group * panels
+    i = _first_row(args, tile)
+    width = _first_row(args, tile + 1) - i
+    start = group * load_i64(args, slots.W_GROUP) + i * load_i64(args, slots.W_ROW)
+    return group, tile, width, v.least(width, load_i64(args, slots.ROWS) - i), start
+
+
+@njit(inline="always")
 def _pack_weights(t, args, lo, hi, worker):
     w, w_row, w_c = load_i64(args, slots.W), load_i64(args, slots.W_ROW), load_i64(args, slots.W_C)
     w_r, w_s = load_i64(args, slots.W_R), load_i64(args, slots.W_S)
     taps_h, taps_w = load_i64(args, slots.TAPS_H), load_i64(args, slots.TAPS_W)
-    depth, rows = load_i64(args, slots.DEPTH), load_i64(args, slots.ROWS)
-    target = load_i64(args, slots.PACKED)
+    depth, target = load_i64(args, slots.DEPTH), load_i64(args, slots.PACKED)
     k = depth * taps_h * taps_w
-    panels = load_i64(args, slots.ROW_TILES)
     flat = _flat_stride(args)
     for item in range(lo, hi):
-        group = item // panels
-        tile = item - group * panels
-        i = _first_row(args, tile)
-        width = _first_row(args, tile + 1) - i
-        count = v.least(width, rows - i)
-        start = group * load_i64(args, slots.W_GROUP) + i * w_row
+        group, tile, width, count, start = _rows_of(args, item)
         at = _panel_at(t, args, group, tile, k)
         if flat:
             pack(t, w, start, w_row, flat, count, k, width, target, at)

@@ -14,7 +14,15 @@ from numba.extending import intrinsic
 from ..native import load_i64, stack, store_i64
 from . import slots
 from . import vector as v
-from .convolution import BLOCK_ROWS, CUTS_BYTES, KEEPS, RUN_BYTES, _first_row, _panel_at
+from .convolution import (
+    BLOCK_ROWS,
+    CUTS_BYTES,
+    KEEPS,
+    RUN_BYTES,
+    _first_row,
+    _panel_at,
+    _rows_of,
+)
 from .indirect import product_keeping, product_narrow, product_packed, product_strided
 from .patches import chunk_of, cut_tile, pack_tile, part_of, read_frame, write_table
 from .subroutine import subroutine
@@ -90,18 +98,12 @@ def transpose_placed(typingctx, t, source, start, along, valid, target, at, plac
 @njit(inline="always")
 def _pack_transposed(t, args, lo, hi, worker):
     w, w_row, w_c = load_i64(args, slots.W), load_i64(args, slots.W_ROW), load_i64(args, slots.W_C)
-    depth, rows = load_i64(args, slots.DEPTH), load_i64(args, slots.ROWS)
-    target, panels = load_i64(args, slots.PACKED), load_i64(args, slots.ROW_TILES)
+    depth, target = load_i64(args, slots.DEPTH), load_i64(args, slots.PACKED)
     phases, size = load_i64(args, PHASES), v.lanes(t)
     taps, places = load_i64(args, FIRST + phases), stack(PLACE_BYTES)
     windows = FIRST + phases + 1
     for item in range(lo, hi):
-        group = item // panels
-        tile = item - group * panels
-        i = _first_row(args, tile)
-        width = _first_row(args, tile + 1) - i
-        count = v.least(width, rows - i)
-        start = group * load_i64(args, slots.W_GROUP) + i * w_row
+        group, tile, width, count, start = _rows_of(args, item)
         at = _panel_at(t, args, group, tile, depth * taps)
         if taps == 1:
             pack(t, w, start, w_row, w_c, count, depth, width, target, at)

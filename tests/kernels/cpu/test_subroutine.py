@@ -16,6 +16,16 @@ KERNELS = (
 )
 
 
+def python(folder, code, *arguments):
+    """What a fresh process with its kernels in ``folder`` prints."""
+    environment = {**os.environ, "NUMGRAD_CACHE": str(folder), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def run(folder, names):
     """Take kernels in a fresh process; how many were compiled there."""
     code = (
@@ -27,12 +37,7 @@ def run(folder, names):
         "print(store.stats.compiled)\n"
         "launch._serial()  # only when one more comes are all symbols looked for\n"
     )
-    environment = {**os.environ, "NUMGRAD_CACHE": str(folder), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *names], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    return int(python(folder, code, *names))
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +61,4 @@ def test_they_are_not_compiled_on_their_own(tmp_path):
         "states = [x.library._finalized for x in subroutine._lowered.values()]\n"
         "print(len(states) > 5, any(states))\n"
     )
-    environment = {**os.environ, "NUMGRAD_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
-    assert done.stdout == "True False\n", done.stderr
+    assert python(tmp_path, code) == "True False\n"
