@@ -4,12 +4,8 @@ What the store does is seen by a new process only, so most tests run small progr
 """
 
 import gc
-import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import threading
 import warnings
 
@@ -18,140 +14,16 @@ import pytest
 
 from numgrad.kernels import launch, native, store
 from numgrad.kernels.cpu import elementwise as driver
-
-REPOSITORY = pathlib.Path(store.__file__).parents[2]
-
-# One kernel of each kind: a generated one (copy), a launcher, and a handwritten one (`blocks`).
-PROGRAM = "result = numgrad.full((3,), 2.5).tolist()"
-KERNELS = 3
-RIGHT = [2.5, 2.5, 2.5]
-
-# A warning is reported however often it is raised. (Numba would import SciPy, which takes long.)
-FRAME = """
-import json, sys, warnings
-sys.modules.setdefault("scipy", None)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    import numgrad
-    from numgrad.kernels import store
-{program}
-print(json.dumps(dict(
-    result=result, compiled=store.stats.compiled, hits=store.stats.hits,
-    warnings=[(w.category.__name__, str(w.message)) for w in caught],
-)), flush=True)
-"""
-
-# A process that has imported everything, and answers each line of input by a child's output.
-SERVER = """
-import json, os, sys
-sys.modules["scipy"] = None
-import numba, numgrad
-numba.njit("int64(int64)")(lambda x: x)
-for line in sys.stdin:
-    environment, text = json.loads(line)
-    read, write = os.pipe()
-    if os.fork() == 0:
-        os.environ.update(environment)
-        os.dup2(write, 1)
-        exec(text, {})
-        os._exit(0)
-    os.close(write)
-    with open(read) as pipe:
-        output = pipe.read()
-    assert os.wait()[1] == 0
-    print(output.splitlines()[-1], flush=True)
-"""
-
-
-def command(text, package, environment):
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "NUMGRAD_"))}
-    return subprocess.Popen(
-        [sys.executable, "-c", text],
-        env={**inherited, "PYTHONPATH": str(package), **environment},
-        cwd=package,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def framed(program):
-    return FRAME.format(program="\n".join(f"    {line}" for line in program.splitlines()))
-
-
-def start(cache, program=PROGRAM, package=REPOSITORY, **environment):
-    """A process that runs ``program`` with the kernel folder ``cache``."""
-    return command(framed(program), package, {"NUMGRAD_CACHE": str(cache), **environment})
-
-
-def finish(process):
-    """What the program says of itself: result, compiled, hits, warnings."""
-    output, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
-    return json.loads(output.splitlines()[-1])
-
-
-def run(*args, **named):
-    return finish(start(*args, **named))
-
-
-@pytest.fixture(scope="module")
-def child():
-    """``child(cache, program)`` is ``run`` in a child of a process that imported numgrad before."""
-    with command(SERVER, REPOSITORY, {}) as server:
-
-        def run_child(cache, program=PROGRAM, **environment):
-            environment = {"NUMGRAD_CACHE": str(cache), **environment}
-            print(json.dumps([environment, framed(program)]), file=server.stdin, flush=True)
-            answer = server.stdout.readline()
-            assert answer, server.stderr.read()
-            return json.loads(answer)
-
-        yield run_child
-        server.stdin.close()
-        server.wait(timeout=60)
-
-
-def check(answer, *, compiled, warned=None, result=RIGHT, kernels=KERNELS):
-    """Right; so many compiled and the rest loaded; one StoreWarning about ``warned`` or none."""
-    assert answer["result"] == result
-    assert (answer["compiled"], answer["hits"]) == (compiled, kernels - compiled)
-    if warned is None:
-        assert answer["warnings"] == []
-    else:
-        ((category, text),) = answer["warnings"]
-        assert category == "StoreWarning" and warned in text
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory):
-    """A kernel folder in which PROGRAM has run."""
-    cache = tmp_path_factory.mktemp("warm")
-    check(run(cache), compiled=KERNELS)
-    return cache
-
-
-@pytest.fixture
-def cache(warm, tmp_path):
-    """A copy of the warm folder at another place; what depends on the place is compiled again."""
-    shutil.copytree(warm, tmp_path / "cache")
-    return tmp_path / "cache"
-
-
-def kernel_folders(cache):
-    """The folders of the kernels in ``cache`` by kind."""
-    kinds = {"handwritten": [], "launcher": [], "generated": []}
-    for index in cache.rglob("*.nbi"):
-        folder = index.parents[1]
-        source = folder / f"{folder.name}.py"
-        if not source.exists():
-            kinds["handwritten"].append(folder)
-        else:
-            launches = "def kernel(card" in source.read_text()
-            kinds["launcher" if launches else "generated"].append(folder)
-    return kinds
-
+from tests.kernels.stores import (
+    KERNELS,
+    REPOSITORY,
+    RIGHT,
+    check,
+    finish,
+    kernel_folders,
+    run,
+    start,
+)
 
 # --------------------------------------------------------------------------------- found, not stale
 
@@ -301,143 +173,6 @@ def test_handwritten_kernels_of_one_name_are_refused():
         store.kernel()(f)
 
 
-# -------------------------------------------------------------------------------------- damage
-
-
-def truncate(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def empty(path):
-    path.write_bytes(b"")
-
-
-def garbage(path):
-    path.write_bytes(np.random.default_rng(1).bytes(path.stat().st_size))
-
-
-def flip_bit(path):
-    """A bit of the machine code: the file unpickles as before."""
-    data = bytearray(path.read_bytes())
-    data[data.index(b"\x7fELF") + 0x60] ^= 1
-    path.write_bytes(bytes(data))
-
-
-def remove(path):
-    path.unlink()
-
-
-def damage(folders, pattern, how):
-    files = [file for folder in folders for file in folder.glob(pattern)]
-    assert files
-    for file in files:
-        how(file)
-    return len(files)
-
-
-@pytest.mark.parametrize("kind", ["generated", "launcher", "handwritten"])
-@pytest.mark.parametrize("file", ["index", "data"])
-@pytest.mark.parametrize("how", [truncate, empty, garbage])
-def test_damaged_file_costs_a_recompile_and_one_warning(child, warm, how, file, kind):
-    # In the warm folder itself: each case must leave it whole for the next.
-    folders = kernel_folders(warm)[kind]
-    damaged = damage(folders, "*/*.nbi" if file == "index" else "*/*.nbc", how)
-    check(child(warm), compiled=damaged, warned="damaged kernel in")
-
-
-def test_everything_damaged_is_mended(child, warm):
-    folders = [folder for found in kernel_folders(warm).values() for folder in found]
-    damage(folders, "*/*.nb[ic]", garbage)
-    damage(folders[:1], "*/*.seal", truncate)
-    check(child(warm), compiled=KERNELS, warned="damaged")
-    check(child(warm), compiled=0)
-
-
-def test_flipped_bit_of_machine_code_never_runs(child, warm):
-    damaged = damage(kernel_folders(warm)["generated"], "*/*.nbc", flip_bit)
-    check(child(warm), compiled=damaged, warned="damaged kernel in")
-
-
-@pytest.mark.parametrize("how", [truncate, empty, garbage])
-def test_damaged_source_is_written_again(child, warm, how):
-    folders = kernel_folders(warm)
-    damage(folders["generated"] + folders["launcher"], "*.py", how)
-    check(child(warm), compiled=0, warned="damaged kernel source")
-    check(child(warm), compiled=0)
-
-
-def test_removed_files_are_no_damage(child, warm):
-    folders = kernel_folders(warm)
-    for folder in folders["generated"]:
-        shutil.rmtree(folder)
-    damage(folders["launcher"], "*/*.seal", remove)  # as if ended before sealing
-    check(child(warm), compiled=2)
-    check(child(warm), compiled=0)
-
-
-# ------------------------------------------------------------------------------ where writing fails
-
-
-def test_folder_that_cannot_be_written(child, tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    for _ in range(2):
-        answer = child(tmp_path / "file" / "cache")
-        check(answer, compiled=KERNELS, warned="cannot write kernels to")
-    assert "set NUMGRAD_CACHE to a folder you may write" in answer["warnings"][0][1]
-
-
-def test_no_home_folder(child, tmp_path):
-    program = "import os.path\nos.path.expanduser = lambda path: path\n" + PROGRAM
-    answer = child("", program, HOME="", XDG_CACHE_HOME="")
-    check(answer, compiled=KERNELS, warned="no home folder")
-    assert not (REPOSITORY / "~").exists()
-
-
-LIMITED = """
-import resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-"""
-
-
-@pytest.mark.parametrize("limit", [0, 1000, 4000], ids=lambda n: f"{n} bytes")
-def test_files_that_cannot_be_written_whole(child, tmp_path, limit):
-    # As on a full disk: a write fails, of the source, the index or the machine code.
-    answer = child(tmp_path, LIMITED.format(limit=limit) + PROGRAM)
-    check(answer, compiled=KERNELS, warned="cannot write kernels to")
-    assert not list(tmp_path.rglob("*.tmp*"))
-    check(child(tmp_path), compiled=KERNELS)
-
-
-def test_full_disk_still_loads_what_is_there(child, cache):
-    check(child(cache), compiled=2)  # a generated kernel is bound to its place
-    shutil.rmtree(kernel_folders(cache)["generated"][0])
-    program = FULL + PROGRAM
-    check(child(cache, program), compiled=1, warned="No space left on device")
-
-
-FULL = """
-import errno, os
-from numba.core.caching import IndexDataCacheFile
-def full(self, *args):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-IndexDataCacheFile._save_data = full
-"""
-
-
-def test_after_a_failed_write_nothing_is_compiled_twice(monkeypatch, tmp_path):
-    asked = []
-
-    def build(folder):
-        asked.append(folder)
-        return "compiled", 0
-
-    monkeypatch.setattr(store, "stats", store.Stats())
-    monkeypatch.setattr(store, "_unwritable", True)
-    assert store._compile(build, tmp_path / "kernel", "a kernel") == "compiled"
-    assert asked == [None] and store.stats.compiled == 1
-
-
 # ------------------------------------------------------------------------------------- concurrency
 
 
@@ -446,12 +181,6 @@ def test_eight_processes_at_once(tmp_path):
         assert answer["result"] == RIGHT and answer["warnings"] == []
         assert answer["compiled"] + answer["hits"] == KERNELS
     check(run(tmp_path), compiled=0)
-
-
-@pytest.fixture
-def own_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("NUMGRAD_CACHE", str(tmp_path))
-    return tmp_path
 
 
 def add_number(number):
